@@ -1,0 +1,1 @@
+"""Changes the world: resolves locks, builds and places images, runs rollouts."""

@@ -1,0 +1,1 @@
+"""The command line: reads arguments, prints results; holds no rules."""

@@ -1,0 +1,80 @@
+"""`bedplate`: finds the commands in this folder and turns errors into exit codes."""
+
+import importlib
+import os
+import sys
+import traceback
+from pathlib import Path
+
+import click
+
+from bedplate import __version__
+from bedplate.model.faults import BadInput, BedplateError
+
+# name of the command -> module in this folder that has it under that name; a new command is a new file
+COMMANDS = {
+    "check": "check", "lock": "lock", "diff": "diff", "render": "render", "image": "image", "plan": "rollout",
+    "rollout": "rollout", "rollback": "rollout", "verify": "verify", "status": "status", "ledger": "ledger",
+    "lab": "lab",
+}  # fmt: skip
+
+
+class Commands(click.Group):
+    """Loads a command's module when it is asked for: `bedplate --help` stays fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"bedplate.cli.{COMMANDS[cmd_name]}")
+        command = getattr(module, cmd_name)
+        assert isinstance(command, click.Command)  # noqa: S101
+        return command
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--site", type=click.Path(file_okay=False, path_type=Path), envvar="BEDPLATE_SITE", default=Path("inventory"),
+    show_default=True, help="The site: the directory with fleet.yml, nodes.csv and environments/.",
+)
+@click.version_option(__version__, prog_name="bedplate")
+@click.pass_context
+def bedplate(ctx: click.Context, site: Path) -> None:
+    """Pin, roll out, verify and roll back the environment of a GPU fleet, with a record of every layer.
+
+    \b
+    Example:
+      bedplate --site inventory check
+    Completion: eval "$(_BEDPLATE_COMPLETE=bash_source bedplate)"   (or zsh_source)
+    """
+    ctx.obj = site
+
+
+def main() -> None:
+    """Run a command; the exit code says what the caller does next (see model/faults.py)."""
+    try:
+        code = bedplate.main(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except BadInput as fault:
+        click.echo(str(fault), err=True)
+        if fault.faults:
+            click.echo(f"{len(fault.faults)} fault{'s' if len(fault.faults) != 1 else ''}", err=True)
+        sys.exit(fault.exit_code)
+    except BedplateError as fault:
+        click.echo(f"bedplate: {fault}", err=True)
+        sys.exit(fault.exit_code)
+    except click.ClickException as fault:
+        fault.show()
+        sys.exit(2)
+    except click.Abort:
+        click.echo("bedplate: aborted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except Exception:  # noqa: BLE001  an internal fault: say so, with all that helps to mend it
+        traceback.print_exc()
+        click.echo("bedplate: internal fault (exit 1): please report the lines above", err=True)
+        sys.exit(1)

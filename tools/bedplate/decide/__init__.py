@@ -1,0 +1,1 @@
+"""Pure decisions: rules, lock documents, plans, folds, rendering, verdicts. No I/O."""

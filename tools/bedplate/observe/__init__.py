@@ -1,0 +1,1 @@
+"""Looks at nodes: verification and collected facts."""

@@ -1,0 +1,1 @@
+"""Reads what others hold: the files of a site, package archives, registries."""

@@ -1,0 +1,26 @@
+"""Files written whole or not at all."""
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_whole(path: Path, data: bytes | str, *, mode: int = 0o644) -> None:
+    """Replace a file: temp file beside it, fsync, rename, fsync of the directory."""
+    raw = data.encode() if isinstance(data, str) else data
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as temp:
+            temp.write(raw)
+            temp.flush()
+            os.fchmod(temp.fileno(), mode)
+            os.fsync(temp.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
