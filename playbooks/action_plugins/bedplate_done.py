@@ -1,0 +1,5 @@
+"""Door to bedplate.doors.done."""
+
+from bedplate.doors.done import ActionModule
+
+__all__ = ["ActionModule"]

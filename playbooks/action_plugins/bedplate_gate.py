@@ -1,0 +1,5 @@
+"""Door to bedplate.doors.gate."""
+
+from bedplate.doors.gate import ActionModule
+
+__all__ = ["ActionModule"]

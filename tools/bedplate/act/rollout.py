@@ -1,0 +1,242 @@
+"""The rollout of this process: opened before Ansible forks, written by its callback, read by its gates.
+
+Invariants
+- Everything that can refuse does so here, before any node is contacted: example site, unlocked or changed
+  environment, other templates, packages or images that are gone, a rollout that already runs.
+- The main process alone writes the ledger; workers inherit plan and verdict with the memory of their fork.
+- A dry rollout (--check, the listing options) works on a copy of the ledger in memory and takes no lock.
+- What happened to a node is written before the next task begins; a failure at once.
+"""
+
+import datetime
+import os
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from bedplate.act import controllerlock
+from bedplate.act import lock as locks
+from bedplate.decide.fold import ROLLOUT, World, fold
+from bedplate.decide.judge import Verdict, judge
+from bedplate.decide.lockdoc import LockDocument
+from bedplate.decide.plan import Plan, make_plan
+from bedplate.decide.render import RenderedFile, refuse_other_templates, render_node
+from bedplate.ledger.store import Ledger
+from bedplate.model.environment import Policy
+from bedplate.model.event import Draft
+from bedplate.model.faults import BadInput, Refused
+from bedplate.model.fleet import Node
+from bedplate.model.nodes import fold as fold_names
+from bedplate.sources import checkout
+from bedplate.sources.site import Site
+
+LOCK_FILE = "rollout.lock"
+WHY_LIMIT = 2000  # characters of an error message that are kept with a failed step
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a person asked for: the environment, which nodes, and on whose word."""
+
+    environment: str
+    limit: Collection[str] | None = None  # node names; None: all of the environment's kinds
+    recheck: bool = False
+    failure_budget: int | None = None  # instead of the policy's; needs a person's word
+    approved_by: str | None = None
+    reason: str | None = None
+    command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """Everything a rollout needs, checked: what is known before anything is done."""
+
+    site: Site
+    lock: LockDocument
+    nodes: tuple[Node, ...]
+    policy: Policy
+    sources: Mapping[str, bytes]
+
+
+def ready(site: Site, order: Order, ledger: Ledger, *, online: bool = True) -> Readiness:
+    """Check that an order can be carried out, with every reason why not at once.
+
+    Raises:
+        Refused: the site is an example, the lock is not what the ledger knows, templates differ, or a
+            person's word is missing.
+        BadInput: files are wrong; unknown nodes; what archive and registry do not have.
+    """
+    site.refuse_example(f"roll out {order.environment}")
+    environment = site.environment(order.environment)
+    if not site.lock_path(order.environment).exists():
+        raise Refused(f"environment {order.environment} is not locked (run: bedplate lock {order.environment})")
+    lock = site.lock(order.environment)
+    known = {e.environment: e for e in ledger.events(kinds=["lock.resolved"]) if e.body["environment"] == lock.name}
+    if lock.identity not in known:
+        raise Refused(
+            f"the ledger does not know lock {lock.name} {lock.identity[:19]}"
+            + (f", only {', '.join(str(i)[:19] for i in known)}: the lock file was edited" if known else "")
+            + f" (run: bedplate lock {lock.name})"
+        )
+    locks.refuse_stale(site, environment, lock)
+    sources = checkout.roles()
+    refuse_other_templates(lock, sources)
+    nodes = site.fleet.nodes_of(environment.kinds)
+    if order.limit is not None:
+        unknown = set(order.limit) - {node.name for node in nodes}
+        if unknown:
+            raise BadInput(f"{fold_names(unknown)}: no node that environment {lock.name} is for (kinds {', '.join(environment.kinds)})")
+        nodes = [node for node in nodes if node.name in set(order.limit)]
+    policy = environment.policy
+    if order.failure_budget is not None and order.failure_budget != policy.failure_budget:
+        if order.failure_budget > policy.failure_budget and not (order.approved_by and order.reason):
+            raise Refused(
+                f"a failure budget of {order.failure_budget} is above the policy's {policy.failure_budget}: "
+                "needs --approved-by NAME --reason TEXT"
+            )
+        policy = replace(policy, failure_budget=order.failure_budget)
+    if online:
+        faults = locks.verify_online(site, order.environment)
+        if faults:
+            raise BadInput(faults)
+    return Readiness(site, lock, tuple(nodes), policy, sources)
+
+
+def planned(readiness: Readiness, world: World, *, recheck: bool = False) -> Plan:
+    return make_plan(readiness.nodes, world.nodes, readiness.lock.identity, readiness.policy, recheck=recheck)
+
+
+class Session:
+    """One rollout while it runs."""
+
+    def __init__(self, site: Site, order: Order, *, dry: bool) -> None:
+        self.dry = dry
+        self.order = order
+        self.controller_lock = None if dry else controllerlock.acquire(site.root / LOCK_FILE)
+        self.ledger = Ledger.scratch(site.ledger_url) if dry else Ledger.open(site.ledger_url)
+        self.readiness = ready(site, order, self.ledger)
+        self.site, self.lock = site, self.readiness.lock
+        self._world = fold(self.ledger.events())
+        self.plan = planned(self.readiness, self._world, recheck=order.recheck)
+        self.number = max(self._world.rollouts, default=0) + 1
+        self.batch = -1
+        self.gates = 0
+        self.verdict: Verdict | None = None
+        self._results: dict[tuple[str, str], list[str]] = {}
+        self.dead = [r.number for r in self._world.rollouts.values() if r.ended is None]
+        if self.controller_lock is not None:
+            controllerlock.describe(self.controller_lock, {
+                "rollout": self.number, "environment": self.lock.name, "actor": self.ledger.actor,
+                "since": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            })  # fmt: skip
+        self.ledger.append(
+            *(Draft("rollout.abandoned", (f"{ROLLOUT}{n}",), {"found_by": self.number}) for n in self.dead),
+            self._draft("rollout.started", body=self._about()),
+        )
+
+    def _about(self) -> dict[str, Any]:
+        policy = self.readiness.policy
+        return {
+            "environment": self.lock.name, "pid": os.getpid(), "command": list(self.order.command),
+            "token": os.environ.get("BEDPLATE_TOKEN", ""),
+            "policy": {
+                "canary": policy.canary, "small": policy.small, "batch": policy.batch,
+                "failure_budget": policy.failure_budget,
+            },
+            "plan": self.plan.as_dict(), "recheck": self.order.recheck,
+            "approved_by": self.order.approved_by or "", "reason": self.order.reason or "",
+        }  # fmt: skip
+
+    def _draft(self, kind: str, nodes: Collection[str] = (), body: Mapping[str, Any] | None = None) -> Draft:
+        subjects = (f"{ROLLOUT}{self.number}", f"environment:{self.lock.name}", *(f"node:{node}" for node in nodes))
+        return Draft(kind, subjects, dict(body or {}), self.lock.identity)
+
+    def world(self) -> World:
+        """What the ledger says now."""
+        self._world = fold(self.ledger.events(after=self._world.head), self._world)
+        return self._world
+
+    # --- batches and gates, in the main process -------------------------------------------------
+
+    def next_batch(self) -> None:
+        self.flush()
+        self.batch += 1
+        self.gates = 0
+        self.verdict = None
+
+    def judge(self) -> None:
+        """At a gate task: the batch's first gate admits it, later ones hold it back."""
+        self.flush()
+        self.verdict = None
+        entering = self.gates == 0
+        states = self.world().nodes
+        verdict = judge(self.plan, self.batch, states, self.readiness.policy.failure_budget, entering=entering)
+        nodes = verdict.nodes
+        name = self.plan.batches[self.batch].name
+        if verdict.go and entering:
+            self.ledger.append(self._draft("batch.admitted", nodes, {"batch": self.batch, "name": name}))
+        elif not verdict.go:
+            stop = self._draft("rollout.stopped", body={"batch": self.batch, "name": name, "reason": verdict.reason})
+            # Later gates stand before the first disruptive step: nodes that did not fail are untouched.
+            untouched = [] if entering else [n for n in nodes if states[n].status == "in doubt"]
+            held = self._draft("batch.held", untouched, {"batch": self.batch, "reason": verdict.reason})
+            self.ledger.append(stop, *([held] if untouched else []))
+        self.gates += 1
+        self.verdict = verdict
+
+    # --- results of nodes, in the main process --------------------------------------------------
+
+    def result(self, node: str, step: str, outcome: str) -> None:
+        """Note how a step went on a node: ok, changed, skipped or ignored; written with the task's others."""
+        self._results.setdefault((step, outcome), []).append(node)
+
+    def failed(self, node: str, step: str, why: str, *, unreachable: bool) -> None:
+        self.flush()
+        kind = "node.unreachable" if unreachable else "node.failed"
+        self.ledger.append(self._draft(kind, [node], {"step": step, "why": why[:WHY_LIMIT]}))
+
+    def verified(self, node: str, body: Mapping[str, Any]) -> None:
+        self.flush()
+        self.ledger.append(self._draft("node.verified", [node], body))
+
+    def done(self, node: str, manifest_sha256: str) -> None:
+        self.flush()
+        self.ledger.append(self._draft("node.done", [node], {"manifest_sha256": manifest_sha256}))
+
+    def flush(self) -> None:
+        """Write the noted results: one event for each step and outcome, in one transaction."""
+        if self._results:
+            noted, self._results = self._results, {}
+            self.ledger.append(*(
+                self._draft("step.ended", nodes, {"step": step, "result": outcome})
+                for (step, outcome), nodes in noted.items()
+            ))  # fmt: skip
+
+    def end(self) -> World:
+        self.flush()
+        counts: dict[str, int] = {}
+        states = self.world().nodes
+        for node in self.plan.nodes:
+            status = str(states[node].status) if node in states else "not begun"
+            counts[status] = counts.get(status, 0) + 1
+        self.ledger.append(self._draft("rollout.ended", body={"nodes": counts}))
+        return self.world()
+
+
+current: Session | None = None
+
+
+@cache
+def _rendering(site: Site, environment: str) -> tuple[LockDocument, Mapping[str, bytes]]:
+    return site.lock(environment), checkout.roles()
+
+
+@cache
+def rendered(site: Site, environment: str, node: str) -> tuple[RenderedFile, ...]:
+    """The files of a node under an environment; kept for the life of the process."""
+    lock, sources = _rendering(site, environment)
+    return tuple(render_node(lock, site.fleet.nodes[node], sources))
+
+

@@ -1,0 +1,197 @@
+"""What every node is, folded from the events of the ledger; nothing here is stored.
+
+Invariants
+- A node *runs* an environment when its last change succeeded and a later verification passed.
+- A node is *in doubt* from the moment its batch is admitted until an end is recorded; a killed
+  controller therefore leaves its nodes in doubt, whatever they really did.
+- A node that was admitted and held back before anything happened is what it was before.
+- An unknown kind of event changes nothing: older and newer programs can share a ledger.
+
+Example: `batch.admitted [n1]`, `node.verified [n1] PASS`, `node.done [n1]` -> n1 runs the environment.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from bedplate.model.event import Event
+
+NODE = "node:"
+ROLLOUT = "rollout:"
+
+
+class Status(StrEnum):
+    """What is known of a node, best first."""
+
+    VERIFIED = "verified"
+    UNVERIFIED = "unverified"
+    NEVER = "never seen"
+    FAILED = "failed"
+    UNREACHABLE = "unreachable"
+    RESCUED = "rescued"
+    IN_DOUBT = "in doubt"
+
+
+BAD = frozenset({Status.FAILED, Status.UNREACHABLE, Status.RESCUED, Status.IN_DOUBT})
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """One node as the ledger has it.
+
+    runs: identity of the environment of its last completed change; previous: the one before it.
+    target, rollout, step, why: of its last attempt. at: UTC time of the event that made it so.
+    """
+
+    status: Status = Status.NEVER
+    runs: str | None = None
+    previous: str | None = None
+    target: str | None = None
+    rollout: int | None = None
+    step: str | None = None
+    why: str | None = None
+    at: str | None = None
+    verified_at: str | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+    manifest_sha256: str | None = None
+    passed: bool = False  # a verification passed since the last admission
+
+    def at_target(self, identity: str) -> bool:
+        return self.status is Status.VERIFIED and self.runs == identity
+
+
+@dataclass(frozen=True)
+class RolloutState:
+    """One rollout as the ledger has it; ended is None while it runs or after it was killed."""
+
+    number: int
+    environment: str | None
+    name: str
+    started: str
+    actor: str
+    body: Mapping[str, object]
+    ended: str | None = None
+    outcome: str = "unfinished"  # unfinished, ended, stopped, abandoned
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything folded: nodes by name, rollouts by number, environment names by identity, the last event."""
+
+    nodes: Mapping[str, NodeState]
+    rollouts: Mapping[int, RolloutState]
+    names: Mapping[str, str]
+    head: int
+    before: Mapping[str, NodeState] = field(default_factory=dict)  # nodes as they were before their admission
+
+    def state(self, node: str) -> NodeState:
+        return self.nodes.get(node, NodeState())
+
+
+NOTHING = World({}, {}, {}, 0)
+
+
+def fold(events: Iterable[Event], world: World = NOTHING) -> World:
+    """Fold events, oldest first, into what they say; world: what the events up to world.head said."""
+    nodes, before = dict(world.nodes), dict(world.before)
+    rollouts, names = dict(world.rollouts), dict(world.names)
+    head = world.head
+    for event in events:
+        head = event.id
+        if event.kind == "lock.resolved" and event.environment:
+            names[event.environment] = str(event.body["environment"])
+        if event.kind.startswith("rollout."):
+            _fold_rollout(rollouts, event)
+        for name in node_names(event):
+            now = nodes.get(name, NodeState())
+            if event.kind == "batch.admitted":
+                before[name] = now
+                nodes[name] = replace(
+                    now, status=Status.IN_DOUBT, target=event.environment, rollout=rollout_number(event),
+                    step=None, why=None, at=event.at, passed=False,
+                )  # fmt: skip
+            elif event.kind == "batch.held":
+                nodes[name] = before.get(name, NodeState())
+            else:
+                nodes[name] = _after(now, event)
+    return World(nodes, rollouts, names, head, before)
+
+
+def node_names(event: Event) -> list[str]:
+    return [subject.removeprefix(NODE) for subject in event.subjects if subject.startswith(NODE)]
+
+
+def rollout_number(event: Event) -> int | None:
+    for subject in event.subjects:
+        if subject.startswith(ROLLOUT):
+            return int(subject.removeprefix(ROLLOUT))
+    return None
+
+
+def _after(now: NodeState, event: Event) -> NodeState:
+    """The state of a node after an event of its own."""
+    body = event.body
+    match event.kind:
+        case "node.failed" | "node.unreachable":
+            status = Status.FAILED if event.kind == "node.failed" else Status.UNREACHABLE
+            return replace(now, status=status, step=_text(body, "step"), why=_text(body, "why"), at=event.at)
+        case "step.ended":
+            went_on = now.status is Status.FAILED and body.get("result") in ("ok", "changed")
+            return replace(now, step=_text(body, "step"), status=Status.RESCUED if went_on else now.status)
+        case "node.verified":
+            return _verified(now, event)
+        case "node.done" if now.status is Status.IN_DOUBT:
+            previous = now.runs if now.runs != event.environment else now.previous
+            return replace(
+                now, status=Status.VERIFIED if now.passed else Status.UNVERIFIED, runs=event.environment,
+                previous=previous, step=None, why=None, at=event.at,
+                manifest_sha256=_text(body, "manifest_sha256"),
+            )  # fmt: skip
+        case _:
+            return now
+
+
+def _verified(now: NodeState, event: Event) -> NodeState:
+    """A verification inside a change waits for its end; one outside it judges what the node runs."""
+    body = event.body
+    passed = body.get("verdict") == "PASS"
+    facts = {str(k): str(v) for k, v in dict(body.get("facts") or {}).items()}
+    seen = replace(now, passed=passed, verified_at=event.at if passed else now.verified_at, facts=facts or now.facts)
+    if now.status is Status.IN_DOUBT or now.runs is None or event.environment != now.runs:
+        return seen
+    if now.status in BAD and now.step != "verification":
+        return seen  # a failed change is not mended by a check that passes: it is tried again
+    if passed:
+        return replace(seen, status=Status.VERIFIED, step=None, why=None, at=event.at)
+    unreachable = body.get("verdict") == "UNREACHABLE"
+    return replace(
+        seen, status=Status.UNREACHABLE if unreachable else Status.FAILED, step="verification",
+        why=_text(body, "why"), at=event.at,
+    )  # fmt: skip
+
+
+def _fold_rollout(rollouts: dict[int, RolloutState], event: Event) -> None:
+    number = rollout_number(event)
+    if number is None:
+        return
+    if event.kind == "rollout.started":
+        rollouts[number] = RolloutState(
+            number, event.environment, str(event.body.get("environment")), event.at, event.actor, event.body
+        )
+        return
+    known = rollouts.get(number)
+    if known is None:
+        return
+    if event.kind == "rollout.stopped":
+        rollouts[number] = replace(known, outcome="stopped", reason=str(event.body.get("reason", "")))
+    elif event.kind == "rollout.ended":
+        outcome = known.outcome if known.outcome == "stopped" else "ended"
+        rollouts[number] = replace(known, outcome=outcome, ended=event.at)
+    elif event.kind == "rollout.abandoned":
+        rollouts[number] = replace(known, outcome="abandoned", ended=event.at)
+
+
+def _text(body: Mapping[str, object], key: str) -> str | None:
+    value = body.get(key)
+    return None if value is None else str(value)

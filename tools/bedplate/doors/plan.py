@@ -1,0 +1,99 @@
+"""Lookup `bedplate_plan`: opens this process's rollout; its hosts and batch sizes for the play."""
+
+from typing import Any
+
+from ansible import context
+from ansible.errors import AnsibleError
+from ansible.plugins.lookup import LookupBase
+from ansible.utils.display import Display
+
+from bedplate.act import rollout
+from bedplate.decide.plan import Plan
+from bedplate.doors import site as site_door
+from bedplate.model.faults import BedplateError
+from bedplate.model.nodes import fold as fold_names
+
+REFUSED = ("start_at_task", "step", "skip_tags")  # each could skip a gate
+LISTING = ("listhosts", "listtasks", "listtags", "syntax")
+NOTHING_SERIAL = [1]
+
+
+class LookupModule(LookupBase):  # type: ignore[misc]
+    def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[Any]:
+        if rollout.current is None:
+            try:
+                rollout.current = _open(str(terms[0]), variables or {}, kwargs)
+            except BedplateError as fault:
+                raise AnsibleError(str(fault)) from None
+            _say(rollout.current)
+        session = rollout.current
+        return [{"hosts": session.plan.nodes, "serial": session.plan.sizes or NOTHING_SERIAL, "rollout": session.number}]
+
+
+def _open(environment: str, variables: dict[str, Any], options: dict[str, Any]) -> rollout.Session:
+    flags = context.CLIARGS
+    for option in REFUSED:
+        if flags.get(option):
+            raise AnsibleError(f"a rollout cannot be run with --{option.replace('_', '-')}: it could skip a gate")
+    if tuple(flags.get("tags") or ("all",)) != ("all",):
+        raise AnsibleError("a rollout cannot be run with --tags: it could skip a gate")
+    site = site_door.current()
+    limit = None
+    if flags.get("subset"):
+        covered = {node.name for node in site.fleet.nodes_of(site.environment(environment).kinds)}
+        # "all" under --limit; sizes of batches must be computed after it.
+        limit = covered & set(variables["ansible_play_hosts_all"])
+        if not limit:
+            raise AnsibleError(f"--limit {flags['subset']}: no node that environment {environment} is for")
+    budget = options.get("failure_budget")
+    order = rollout.Order(
+        environment=environment, limit=limit, recheck=_truth(options.get("recheck", False)),
+        failure_budget=None if budget in (None, "") else int(budget),
+        approved_by=options.get("approved_by") or None, reason=options.get("reason") or None,
+    )  # fmt: skip
+    dry = bool(flags.get("check")) or any(flags.get(option) for option in LISTING)
+    return rollout.Session(site, order, dry=dry)
+
+
+def _truth(value: object) -> bool:
+    return str(value).lower() in ("true", "yes", "1", "on")
+
+
+def _say(session: rollout.Session) -> None:
+    """What will happen, before it happens: who is in doubt, who is there already, the batches."""
+    show = Display().display
+    head = f"ROLLOUT {session.number} to {session.lock.name} ({session.lock.identity[:19]})"
+    if session.dry:
+        head += ", dry: nothing is changed or recorded"
+    show(head)
+    for number in session.dead:
+        show(f"  rollout {number} was not ended by its controller: abandoned")
+    plan = session.plan
+    if plan.in_doubt:
+        show(f"  in doubt, done first: {fold_names(plan.in_doubt)}")
+    if plan.bad:
+        show(f"  failed before, done again: {fold_names(plan.bad)}")
+    for line in there_already(session):
+        show(f"  {line}")
+    for index, batch in enumerate(plan.batches):
+        show(f"  batch {index + 1}/{len(plan.batches)} {batch.name}: {fold_names(batch.nodes)}")
+
+
+def there_already(session: rollout.Session) -> list[str]:
+    """One line for each group of nodes that has nothing to change."""
+    plan: Plan = session.plan
+    fleet = session.site.fleet
+    states = session.world().nodes
+    asked = {node.name for node in session.readiness.nodes}
+    lines = []
+    for group, members in fleet.groups.items():
+        here = [name for name in members if name in plan.at_target]
+        if not here:
+            continue
+        of = [name for name in members if name in asked]
+        oldest = min(states[name].verified_at or "" for name in here)
+        lines.append(
+            f"{group}: {len(here)} of {len(of)} nodes run {session.lock.name} already, verified since {oldest[:19]}Z: "
+            f"nothing to change on {fold_names(here)}"
+        )
+    return lines

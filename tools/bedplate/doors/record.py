@@ -1,0 +1,129 @@
+"""Callback `bedplate_ledger`: writes every step of a rollout to the ledger, and judges each gate.
+
+Ansible turns an exception in a callback into a warning; losing the ledger must end the run, so it becomes
+SystemExit, which ends it (in the events of the main thread, the only ones used here).
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ansible.plugins.callback import CallbackBase
+
+from bedplate.act import rollout
+from bedplate.doors.plan import there_already
+from bedplate.model.nodes import fold as fold_names
+
+GATE = "bedplate_gate"
+OURS = (GATE, "bedplate_done", "bedplate_verify")
+
+
+def recording(method: Callable[..., None]) -> Callable[..., None]:
+    """Run a method only while a rollout is open; any fault in it ends the run."""
+
+    @functools.wraps(method)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
+        session = rollout.current
+        if session is None or not self.active:
+            return
+        try:
+            method(self, session, *args, **kwargs)
+        except Exception as fault:
+            raise SystemExit(f"ROLLOUT ABORTED: the ledger cannot be written: {fault!r}") from fault
+
+    return wrapper
+
+
+class CallbackModule(CallbackBase):  # type: ignore[misc]
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "bedplate_ledger"
+
+    active = False
+    opened = False
+
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        session = rollout.current
+        self.active = session is not None and list(play.hosts) == session.plan.nodes and bool(session.plan.nodes)
+        self.opened = self.opened or session is not None
+        if self.active and session is not None:
+            self._next_batch()
+
+    @recording
+    def _next_batch(self, session: rollout.Session) -> None:
+        session.next_batch()
+
+    @recording
+    def v2_playbook_on_task_start(self, session: rollout.Session, task: Any, is_conditional: bool) -> None:  # noqa: ARG002
+        session.flush()
+        if task.action == GATE:
+            session.judge()
+
+    @recording
+    def v2_runner_on_ok(self, session: rollout.Session, result: Any) -> None:
+        if result.task.action == GATE:
+            return
+        node, body = result.host.name, result.result
+        session.result(node, _step(result), "changed" if body.get("changed") else "ok")
+        if "bedplate_verified" in body:
+            session.verified(node, body["bedplate_verified"])
+        if body.get("bedplate_done"):
+            session.done(node, body["manifest_sha256"])
+
+    @recording
+    def v2_runner_on_skipped(self, session: rollout.Session, result: Any) -> None:
+        session.result(result.host.name, _step(result), "skipped")
+
+    @recording
+    def v2_runner_on_failed(self, session: rollout.Session, result: Any, ignore_errors: bool = False) -> None:
+        if result.task.action == GATE:
+            return
+        node, body = result.host.name, result.result
+        if "bedplate_verified" in body:
+            session.verified(node, body["bedplate_verified"])
+        if ignore_errors:
+            session.result(node, _step(result), "ignored")
+        else:
+            session.failed(node, _step(result), _why(body), unreachable=False)
+
+    @recording
+    def v2_runner_on_unreachable(self, session: rollout.Session, result: Any) -> None:
+        session.failed(result.host.name, _step(result), _why(result.result), unreachable=True)
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:  # noqa: ARG002
+        session = rollout.current
+        if session is None:
+            return
+        self.active = True
+        self._end()
+
+    @recording
+    def _end(self, session: rollout.Session) -> None:
+        world = session.end()
+        show = self._display.display
+        asked = [node.name for node in session.readiness.nodes]
+        by_status: dict[str, list[str]] = {}
+        for name in asked:
+            state = world.state(name)
+            there = state.at_target(session.lock.identity)
+            by_status.setdefault("runs " + session.lock.name if there else str(state.status), []).append(name)
+        show(f"ROLLOUT {session.number} to {session.lock.name} ended" + (" (dry)" if session.dry else ""))
+        if not session.plan.nodes:
+            for line in there_already(session):
+                show(f"  {line}")
+            show("  nothing changed; to look at the nodes themselves: bedplate verify")
+            return
+        for status, names in sorted(by_status.items()):
+            show(f"  {status}: {len(names)}: {fold_names(names)}")
+        record = world.rollouts.get(session.number)
+        if record and record.outcome == "stopped":
+            show(f"  STOPPED: {record.reason}")
+
+
+def _step(result: Any) -> str:
+    return str(result.task.get_name())
+
+
+def _why(body: dict[str, Any]) -> str:
+    parts = [str(body[key]).strip() for key in ("msg", "stderr") if body.get(key)]
+    return ": ".join(part for part in parts if part) or f"rc {body.get('rc')}"
