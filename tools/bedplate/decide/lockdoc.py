@@ -5,13 +5,13 @@ Invariants of every LockDocument:
 - all twelve layers are there; one that is not managed says why;
 - every kind of node has its packages, each with version, architecture, sha256 and size;
 - digests are `sha256:` and 64 hex digits; there are no floats, no "latest", no placeholders;
-- there are no Jinja delimiters: Ansible templates what it reads, so such a value would become another on the way;
+- there are no Jinja delimiters: Ansible templates what it reads, and would make another value of such a one;
 - an image is there exactly if the image layer is managed, configuration exactly if the config layer is.
 
 The file is the same document as indented JSON with sorted keys:
 
-    document = assemble(name="A", spec_sha256=..., kinds=..., archive=..., layers=..., packages=..., image=None,
-                        config=...)
+    document = assemble(name="A", spec_sha256=..., kinds=..., archive=..., layers=..., packages=...,
+                        image=None, config=...)
     lock = parse_lock(lock_text(document), "environments/A.lock.json")
     lock.identity            # sha256:...
     lock.packages("gpu")     # name -> Package

@@ -1,0 +1,33 @@
+"""The checkout that this command comes from: the templates and file lists of its roles."""
+
+import os
+from pathlib import Path
+
+from bedplate.model.faults import BadInput
+
+
+def root() -> Path:
+    """The repository's root: BEDPLATE_CHECKOUT, else the directory above tools/ of this package.
+
+    Raises:
+        BadInput: there is no roles/ directory, so no checkout.
+    """
+    named = os.environ.get("BEDPLATE_CHECKOUT")
+    place = Path(named) if named else Path(__file__).resolve().parents[3]
+    if not (place / "roles").is_dir():
+        raise BadInput(
+            f"{place}: no checkout of bedplate: no directory roles/ (set BEDPLATE_CHECKOUT to one)"
+        )
+    return place
+
+
+def roles() -> dict[str, bytes]:
+    """Every template and files.yml of the roles: path relative to the root -> its bytes, sorted."""
+    place = root()
+    found = [
+        path
+        for pattern in ("roles/*/templates/**/*", "roles/*/files.yml")
+        for path in place.glob(pattern)
+        if path.is_file()
+    ]
+    return {path.relative_to(place).as_posix(): path.read_bytes() for path in sorted(found)}
