@@ -18,7 +18,7 @@ from typing import Any
 
 from bedplate.act import controllerlock
 from bedplate.act import lock as locks
-from bedplate.decide.fold import ROLLOUT, World, fold
+from bedplate.decide.fold import ROLLOUT, Status, World, fold, mark_of
 from bedplate.decide.judge import Verdict, judge
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.decide.plan import Plan, make_plan
@@ -131,10 +131,13 @@ class Session:
                 "rollout": self.number, "environment": self.lock.name, "actor": self.ledger.actor,
                 "since": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             })  # fmt: skip
-        self.ledger.append(
+        *_, started = self.ledger.append(
             *(Draft("rollout.abandoned", (f"{ROLLOUT}{n}",), {"found_by": self.number}) for n in self.dead),
             self._draft("rollout.started", body=self._about()),
         )
+        self.mark = mark_of(started)
+        # Rollouts that ended or were abandoned: their locks on nodes may be taken over.
+        self.ended_marks = [r.mark for r in self.world().rollouts.values() if r.ended is not None]
 
     def _about(self) -> dict[str, Any]:
         policy = self.readiness.policy
@@ -180,7 +183,7 @@ class Session:
         elif not verdict.go:
             stop = self._draft("rollout.stopped", body={"batch": self.batch, "name": name, "reason": verdict.reason})
             # Later gates stand before the first disruptive step: nodes that did not fail are untouched.
-            untouched = [] if entering else [n for n in nodes if states[n].status == "in doubt"]
+            untouched = [] if entering else [n for n in nodes if states[n].status is Status.IN_DOUBT]
             held = self._draft("batch.held", untouched, {"batch": self.batch, "reason": verdict.reason})
             self.ledger.append(stop, *([held] if untouched else []))
         self.gates += 1

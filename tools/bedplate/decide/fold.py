@@ -62,7 +62,10 @@ class NodeState:
 
 @dataclass(frozen=True)
 class RolloutState:
-    """One rollout as the ledger has it; ended is None while it runs or after it was killed."""
+    """One rollout as the ledger has it; ended is None while it runs or after it was killed.
+
+    mark: what its processes on nodes and its locks there are known by; no two rollouts share it.
+    """
 
     number: int
     environment: str | None
@@ -70,6 +73,7 @@ class RolloutState:
     started: str
     actor: str
     body: Mapping[str, object]
+    mark: str
     ended: str | None = None
     outcome: str = "unfinished"  # unfinished, ended, stopped, abandoned
     reason: str = ""
@@ -129,6 +133,11 @@ def rollout_number(event: Event) -> int | None:
     return None
 
 
+def mark_of(started: Event) -> str:
+    """The mark of the rollout that a rollout.started event began: its number and the hash of that event."""
+    return f"{rollout_number(started)}-{started.sha256.removeprefix('sha256:')[:12]}"
+
+
 def _after(now: NodeState, event: Event) -> NodeState:
     """The state of a node after an event of its own."""
     body = event.body
@@ -177,8 +186,9 @@ def _fold_rollout(rollouts: dict[int, RolloutState], event: Event) -> None:
         return
     if event.kind == "rollout.started":
         rollouts[number] = RolloutState(
-            number, event.environment, str(event.body.get("environment")), event.at, event.actor, event.body
-        )
+            number, event.environment, str(event.body.get("environment")), event.at, event.actor, event.body,
+            mark_of(event),
+        )  # fmt: skip
         return
     known = rollouts.get(number)
     if known is None:

@@ -10,7 +10,7 @@ lock A gives a RenderedFile(role="base", path="/etc/nccl.conf", data=b"NCCL_DEBU
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jinja2 import StrictUndefined, TemplateError
@@ -136,10 +136,10 @@ def render_node(lock: LockDocument, node: Node, sources: Mapping[str, bytes]) ->
     return sorted(files, key=lambda file: file.path)
 
 
-def manifest(files: list[RenderedFile]) -> dict[str, dict[str, str]]:
+def manifest(files: Sequence[RenderedFile]) -> dict[str, dict[str, str]]:
     """path -> mode and sha256: what a node's disk must show."""
     return {file.path: {"mode": file.mode, "sha256": file.sha256} for file in files}
 
 
-def manifest_sha256(files: list[RenderedFile]) -> str:
+def manifest_sha256(files: Sequence[RenderedFile]) -> str:
     return identity(manifest(files))

@@ -18,9 +18,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         session = rollout.current
         if session is None:
             return result | {"failed": True, "msg": "no rollout is open in this process"}
-        files = rendered(session, str((task_vars or {})["inventory_hostname"]))
+        files = rollout.rendered(session.site, session.lock.name, str((task_vars or {})["inventory_hostname"]))
         return result | {"changed": False, "bedplate_done": True, "manifest_sha256": manifest_sha256(files)}
 
-
-def rendered(session: rollout.Session, node: str) -> list[Any]:
-    return list(rollout.rendered(session.site, session.lock.name, node))

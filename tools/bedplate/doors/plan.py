@@ -27,7 +27,15 @@ class LookupModule(LookupBase):  # type: ignore[misc]
                 raise AnsibleError(str(fault)) from None
             _say(rollout.current)
         session = rollout.current
-        return [{"hosts": session.plan.nodes, "serial": session.plan.sizes or NOTHING_SERIAL, "rollout": session.number}]
+        return [_answer(session)]
+
+
+def _answer(session: rollout.Session) -> dict[str, Any]:
+    # Asked for in workers too, where the ledger must not be read: all of it is computed once, at the opening.
+    return {
+        "hosts": session.plan.nodes, "serial": session.plan.sizes or NOTHING_SERIAL, "rollout": session.number,
+        "mark": session.mark, "ended": session.ended_marks,
+    }  # fmt: skip
 
 
 def _open(environment: str, variables: dict[str, Any], options: dict[str, Any]) -> rollout.Session:

@@ -7,6 +7,7 @@ from ansible.errors import AnsibleError
 from ansible.plugins.lookup import LookupBase
 
 from bedplate.act.rollout import rendered
+from bedplate.decide.wiring import role_values
 from bedplate.doors import site as site_door
 from bedplate.model.faults import BedplateError
 
@@ -22,11 +23,7 @@ class LookupModule(LookupBase):  # type: ignore[misc]
 
 @cache
 def _slice(environment: str, node: str) -> dict[str, Any]:
-    """The kind's slice of the lock, and the files of this node: role -> list of path, mode, content, sha256."""
     site = site_door.current()
-    lock = site.lock(environment)
-    files: dict[str, list[dict[str, str]]] = {}
-    for file in rendered(site, environment, node):
-        item = {"path": file.path, "mode": file.mode, "content": file.data.decode(), "sha256": file.sha256}
-        files.setdefault(file.role, []).append(item)
-    return {**lock.slice(site.fleet.nodes[node].kind), "files": files}
+    key = (site.root / site.environment(environment).archive.key).read_bytes()
+    kind = site.fleet.nodes[node].kind
+    return role_values(site.lock(environment), kind, rendered(site, environment, node), key)
