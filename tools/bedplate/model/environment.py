@@ -1,0 +1,335 @@
+"""An environment as it is asked for: what every layer should be, before it is resolved to bytes."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from bedplate.model.canonical import identity
+from bedplate.model.faults import BadInput, Fault
+from bedplate.model.layers import Layer
+from bedplate.model.schema import Checked, Strict, checked, nearest, wrong
+from bedplate.model.text import Document, Path, read_yaml
+from bedplate.model.wording import exact_faults, inner_path
+
+_ENVIRONMENT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")  # Debian policy 5.6.1
+_VERSION = re.compile(r"([0-9]+:)?[0-9][A-Za-z0-9.+~-]*")  # Debian policy 5.6.12
+_URL = re.compile(r"https?://[^\s/]+(/\S*)?")
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+_VALUE_NAME = re.compile(r"[a-z][a-z0-9_]*")  # becomes a variable of the templates
+_DEFINITION = re.compile(r"images/[A-Za-z0-9][A-Za-z0-9._-]*")
+
+# What a managed layer may say; it must say at least one of these.
+ASKED: Mapping[Layer, tuple[str, ...]] = dict.fromkeys(Layer, ("packages",)) | {
+    Layer.HARDWARE: ("models",),
+    Layer.OS: ("distribution", "release", "packages"),
+    Layer.IMAGE: ("definition",),
+    Layer.CONFIG: ("values",),
+}
+
+
+@dataclass(frozen=True)
+class Archive:
+    url: str
+    suite: str
+    components: tuple[str, ...]
+    key: str
+    """The public key that signs the archive, relative to the site."""
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """What is asked for of one layer; `unmanaged` is the reason why nothing is."""
+
+    unmanaged: str | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    distribution: str | None = None
+    release: str | None = None
+    definition: str | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def managed(self) -> bool:
+        return self.unmanaged is None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How a rollout goes: sizes of the first batches and of the others, and how many nodes it may lose."""
+
+    canary: int
+    small: int
+    batch: int
+    failure_budget: int
+
+
+@dataclass(frozen=True)
+class Environment:
+    name: str
+    description: str
+    kinds: tuple[str, ...]
+    archive: Archive
+    layers: Mapping[Layer, LayerSpec]
+    policy: Policy
+    document: Document = field(compare=False, repr=False)
+
+    def spec(self) -> dict[str, Any]:
+        """Everything that decides what a node gets, as a JSON document; not the description and policy."""
+        return {
+            "environment": self.name,
+            "kinds": sorted(self.kinds),
+            "archive": {
+                "url": self.archive.url,
+                "suite": self.archive.suite,
+                "components": list(self.archive.components),
+                "key": self.archive.key,
+            },
+            "layers": {layer.value: _spec(layer, spec) for layer, spec in self.layers.items()},
+        }
+
+    @property
+    def spec_sha256(self) -> str:
+        """What a lock holds of the environment file that it was resolved from."""
+        return identity(self.spec())
+
+    def packages(self) -> dict[str, tuple[Layer, str]]:
+        """The packages that are asked for: name to layer and version."""
+        return {
+            name: (layer, version)
+            for layer, spec in self.layers.items()
+            for name, version in spec.packages.items()
+        }
+
+
+def _spec(layer: Layer, spec: LayerSpec) -> dict[str, Any]:
+    if spec.unmanaged is not None:
+        return {"unmanaged": spec.unmanaged}
+    said: dict[str, Any] = {}
+    for name in ASKED[layer]:
+        value = getattr(spec, name)
+        if isinstance(value, Mapping):
+            said[name] = dict(value)
+        elif isinstance(value, tuple):
+            said[name] = list(value)
+        elif value is not None:
+            said[name] = value
+    return said
+
+
+# --- the border -----------------------------------------------------------------------------------
+
+
+def _url(value: str) -> str:
+    if not _URL.fullmatch(value):
+        raise wrong(f'"{value}" is no address of an archive', "http:// or https://, host and path")
+    return value
+
+
+def _word(value: str) -> str:
+    if not _WORD.fullmatch(value):
+        raise wrong(f'"{value}" is no name here', "letters, digits, and . _ / - after the first")
+    return value
+
+
+def _text(value: str) -> str:
+    if not value.strip():
+        raise wrong("found no text", "write the reason")
+    return value
+
+
+def _definition(value: str) -> str:
+    if not _DEFINITION.fullmatch(value):
+        raise wrong(f'"{value}" is no definition of an image', "images/DIR, a directory of the site")
+    return value
+
+
+def _package(value: str) -> str:
+    if not _PACKAGE.fullmatch(value):
+        raise wrong(f'"{value}" is no name of a Debian package', "lower-case letters, digits, and + - .")
+    return value
+
+
+def _version(value: str) -> str:
+    # "latest", placeholders and Jinja have messages of their own (wording.py): one fault, one message.
+    if not _VERSION.fullmatch(value) and re.fullmatch(r"[0-9][^<{]*|[^<{]*\*", value):
+        raise wrong(f'"{value}" is no exact version', "a full Debian or upstream version, without patterns")
+    return value
+
+
+Word = Annotated[str, AfterValidator(_word)]
+Texts = Annotated[list[Word], Field(min_length=1)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class _Archive(Strict):
+    url: Annotated[str, AfterValidator(_url)]
+    suite: Word
+    components: Texts
+    key: Annotated[str, AfterValidator(inner_path)]
+
+
+class _Layer(Strict):
+    unmanaged: Annotated[str, AfterValidator(_text)] | None = None
+    packages: (
+        dict[Annotated[str, AfterValidator(_package)], Annotated[str, AfterValidator(_version)]] | None
+    ) = None
+    models: Texts | None = None
+    distribution: Word | None = None
+    release: Word | None = None
+    definition: Annotated[str, AfterValidator(_definition)] | None = None
+    values: dict[str, str] | None = None
+
+
+class _Policy(Strict):
+    canary: Positive
+    small: Positive
+    batch: Positive
+    failure_budget: Annotated[int, Field(ge=0)]
+
+
+class _Environment(Strict):
+    """Everything may be absent here: one missing section must not hide the faults of the others."""
+
+    environment: str | None = None
+    description: str = ""
+    kinds: Texts | None = None
+    archive: _Archive | None = None
+    layers: dict[str, _Layer] | None = None
+    rollout: _Policy | None = None
+
+
+_REQUIRED = ("environment", "kinds", "archive", "layers", "rollout")
+
+
+def parse_environment(text: str, file: str, *, name: str | None = None) -> Environment:
+    """Read environments/NAME.yml.
+
+    Raises:
+        BadInput: every fault of the file.
+    """
+    document = read_yaml(text, file)
+    result = checked(_Environment, document)
+    shape = result.value
+    faults = [*document.faults, *result.faults, *exact_faults(document, prose=_prose)]
+    if shape is None:
+        raise BadInput(faults)
+    faults += _names(shape, result, document, name)
+    faults += _layers(shape, result, document)
+    if faults:
+        raise BadInput(faults)
+    return _environment(shape, document)
+
+
+def _prose(path: Path) -> bool:
+    return path == ("description",) or path[-1:] == ("unmanaged",)
+
+
+def _names(
+    shape: _Environment, result: Checked[_Environment], document: Document, name: str | None
+) -> Iterator[Fault]:
+    for key in _REQUIRED:
+        if getattr(shape, key) is None and result.whole(key):
+            yield document.fault((), f'"{key}" is missing', "add it")
+    said = shape.environment
+    if said is not None and not _ENVIRONMENT.fullmatch(said):
+        yield document.fault(
+            ("environment",), f'"{said}" is no name', "letters, digits, and . _ - between them"
+        )
+    elif said is not None and name is not None and said != name:
+        yield document.fault(
+            ("environment",), f'"{said}" in a file named {name}.yml', "rename one of the two"
+        )
+    for key, values in (
+        ("kinds", shape.kinds),
+        ("archive", shape.archive.components if shape.archive else None),
+    ):
+        for value in sorted({value for value in values or () if (values or []).count(value) > 1}):
+            yield document.fault((key,), f'"{value}" stands there twice', "keep one")
+
+
+def _layers(shape: _Environment, result: Checked[_Environment], document: Document) -> Iterator[Fault]:
+    if shape.layers is None:
+        return
+    known = [layer.value for layer in Layer]
+    for name in shape.layers:
+        if name not in known:
+            yield document.fault(("layers", name), "unknown layer", nearest(name, known))
+    for name in known:
+        if name not in shape.layers and result.whole("layers", name):
+            yield document.fault(
+                ("layers",), f'layer "{name}" is missing', 'add what it should be, or "unmanaged: REASON"'
+            )
+    present = [name for name in document.data["layers"] if name in known]
+    for first, second in pairwise(present):
+        if known.index(second) < known.index(first):
+            found = f"stands after {first}"
+            yield document.fault(("layers", second), found, f"keep the order {', '.join(known)}")
+    packages: dict[str, str] = {}
+    for name, layer in shape.layers.items():
+        if name not in known:
+            continue
+        yield from _layer(Layer(name), layer, result, document)
+        for package in layer.packages or ():
+            first = packages.setdefault(package, name)
+            if first != name:
+                found = f"the layer {first} asks for this package too"
+                yield document.fault(("layers", name, "packages", package), found, "keep it in one layer")
+
+
+def _layer(layer: Layer, spec: _Layer, result: Checked[_Environment], document: Document) -> Iterator[Fault]:
+    path = ("layers", layer.value)
+    said = [name for name in type(spec).model_fields if getattr(spec, name) is not None]
+    managed = [name for name in said if name != "unmanaged"]
+    for name in managed:
+        if name not in ASKED[layer]:
+            fault = document.fault(path, f'unknown key "{name}"', nearest(name, [*ASKED[layer], "unmanaged"]))
+            yield Fault(fault.file, document.line(*path, name), fault.found, fault.remedy)
+    if spec.unmanaged is not None and managed:
+        yield document.fault(path, f"unmanaged, and yet asks for {', '.join(managed)}", "keep one of the two")
+    if not said and result.whole(*path):
+        yield document.fault(
+            path, "asks for nothing", f'add {" or ".join(ASKED[layer])}, or "unmanaged: REASON"'
+        )
+    if spec.packages == {}:
+        yield document.fault((*path, "packages"), "no package", 'name some, or "unmanaged: REASON"')
+    for pair in (("distribution", "release"), ("release", "distribution")):
+        if layer is Layer.OS and pair[0] in said and pair[1] not in said and result.whole(*path, pair[1]):
+            yield document.fault(path, f"{pair[0]} without {pair[1]}", f"add {pair[1]}")
+    for name in spec.values or ():
+        if not _VALUE_NAME.fullmatch(name):
+            yield document.fault(
+                (*path, "values", name), "no name of a value", "lower-case letters, digits and _"
+            )
+
+
+def _environment(shape: _Environment, document: Document) -> Environment:
+    assert shape.environment and shape.kinds and shape.archive and shape.layers and shape.rollout  # noqa: S101, PT018
+    return Environment(
+        name=shape.environment,
+        description=shape.description,
+        kinds=tuple(shape.kinds),
+        archive=Archive(
+            shape.archive.url, shape.archive.suite, tuple(shape.archive.components), shape.archive.key
+        ),
+        layers={
+            layer: LayerSpec(
+                unmanaged=said.unmanaged,
+                packages=said.packages or {},
+                models=tuple(said.models or ()),
+                distribution=said.distribution,
+                release=said.release,
+                definition=said.definition,
+                values=said.values or {},
+            )
+            for layer, said in ((layer, shape.layers[layer.value]) for layer in Layer)
+        },
+        policy=Policy(
+            shape.rollout.canary, shape.rollout.small, shape.rollout.batch, shape.rollout.failure_budget
+        ),
+        document=document,
+    )

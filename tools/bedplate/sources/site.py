@@ -1,0 +1,205 @@
+"""A site on disk: the only reader of its files. It never writes one."""
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bedplate.decide.lockdoc import LockDocument, parse_lock
+from bedplate.model.environment import Environment, parse_environment
+from bedplate.model.faults import BadInput, Fault, Refused
+from bedplate.model.fleet import Fleet, parse_fleet
+from bedplate.model.hardware import HardwareModel, parse_model
+from bedplate.model.image import ImageDefinition, parse_image
+
+LOCK_SUFFIX = ".lock.json"
+
+
+class Site:
+    """Files are read when they are asked for, and once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+        self._environments: dict[str, Environment] = {}
+        self._models: dict[str, HardwareModel] = {}
+        self._images: dict[str, ImageDefinition] = {}
+
+    @property
+    def fleet_path(self) -> Path:
+        return self.root / "fleet.yml"
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        rows = self.root / "nodes.csv"
+        faults: list[Fault] = []
+        texts = {}
+        for path in (self.fleet_path, rows):
+            try:
+                texts[path] = self._text(path, "write it: docs/site.md has its columns and keys")
+            except BadInput as fault:
+                faults += fault.faults
+        if faults:
+            raise BadInput(faults)
+        return parse_fleet(
+            texts[self.fleet_path], texts[rows], fleet_file=shown(self.fleet_path), csv_file=shown(rows)
+        )
+
+    def environment_names(self) -> list[str]:
+        """The environments that have a file, sorted."""
+        return _stems(self.root / "environments", ".yml")
+
+    def lock_names(self) -> list[str]:
+        """The environments that have a lock, sorted."""
+        return _stems(self.root / "environments", LOCK_SUFFIX)
+
+    def model_names(self) -> list[str]:
+        return _stems(self.root / "models", ".yml")
+
+    def image_definitions(self) -> list[str]:
+        """The directories with the definition of an image: images/DIR, sorted."""
+        return sorted(f"images/{path.parent.name}" for path in (self.root / "images").glob("*/image.yml"))
+
+    def environment_path(self, name: str) -> Path:
+        return self.root / "environments" / f"{name}.yml"
+
+    def environment(self, name: str) -> Environment:
+        if name not in self._environments:
+            self._known("environment", name, self.environment_names(), self.root / "environments")
+            path = self.environment_path(name)
+            self._environments[name] = parse_environment(self._text(path), shown(path), name=name)
+        return self._environments[name]
+
+    def model_path(self, name: str) -> Path:
+        return self.root / "models" / f"{name}.yml"
+
+    def model(self, name: str) -> HardwareModel:
+        if name not in self._models:
+            self._known("hardware model", name, self.model_names(), self.root / "models")
+            path = self.model_path(name)
+            self._models[name] = parse_model(self._text(path), shown(path), name=name)
+        return self._models[name]
+
+    def image_path(self, definition: str) -> Path:
+        """The directory of a definition: `images/train` as the environment file names it."""
+        return self.root / definition
+
+    def image(self, definition: str) -> ImageDefinition:
+        """The definition in a directory of the site: `images/train`."""
+        if definition not in self._images:
+            self._known("image definition", definition, self.image_definitions(), self.root / "images")
+            path = self.image_path(definition) / "image.yml"
+            self._images[definition] = parse_image(self._text(path), shown(path))
+        return self._images[definition]
+
+    def lock_path(self, name: str) -> Path:
+        return self.root / "environments" / f"{name}{LOCK_SUFFIX}"
+
+    def lock(self, name: str) -> LockDocument:
+        """The lock of an environment.
+
+        Raises:
+            BadInput: there is none, or it is damaged.
+        """
+        path = self.lock_path(name)
+        return parse_lock(self._text(path, f"lock the environment: bedplate lock {name}"), shown(path))
+
+    def key_path(self, key: str) -> Path:
+        """The key that signs an archive: `keys/archive.asc` as the environment file names it."""
+        return self.root / key
+
+    @property
+    def builds_path(self) -> Path:
+        return self.root / "builds"
+
+    def build_record(self, image_name: str) -> dict[str, Any]:
+        """The build record of an image, by the image's name.
+
+        Raises:
+            BadInput: the image was never built here, or the record is damaged.
+        """
+        path = self.builds_path / f"{image_name}.json"
+        text = self._text(path, "build the image: bedplate image build")
+        try:
+            record = json.loads(text)
+        except json.JSONDecodeError as fault:
+            found = f"no JSON: {fault.msg}"
+            raise BadInput([Fault(shown(path), fault.lineno, found, "build the image again")]) from fault
+        if not isinstance(record, dict):
+            raise BadInput([Fault(shown(path), 1, "no build record", "build the image again")])
+        return record
+
+    @property
+    def ledger_url(self) -> str:
+        """The ledger's address; a relative SQLite file lies in the site."""
+        url = self.fleet.ledger
+        prefix = "sqlite:///"
+        if url.startswith(prefix) and not url.startswith(f"{prefix}/") and not url.endswith(":memory:"):
+            return f"{prefix}{self.root / url.removeprefix(prefix)}"
+        return url
+
+    @property
+    def known_hosts_path(self) -> Path:
+        return self.root / self.fleet.ssh.known_hosts
+
+    @property
+    def identity_path(self) -> Path:
+        return self.root / Path(self.fleet.ssh.identity_file).expanduser()
+
+    def refuse_example(self, doing: str) -> None:
+        """Refuse what would contact a node of the example site.
+
+        Raises:
+            Refused: the site says `example: true`.
+        """
+        if self.fleet.example:
+            raise Refused(
+                f"{doing}: refused, {shown(self.fleet_path)}:{self.fleet.document.line('example')} says"
+                " `example: true`; its machines are invented (choose your site with --site or BEDPLATE_SITE)"
+            )
+
+    def _known(self, what: str, name: str, known: list[str], folder: Path) -> None:
+        if name not in known:
+            listed = ", ".join(known) if known else "none"
+            raise BadInput([Fault(shown(folder), None, f'no {what} "{name}"', f"there: {listed}")])
+
+    def _text(self, path: Path, remedy: str = "") -> str:
+        try:
+            return path.read_bytes().decode()
+        except (FileNotFoundError, NotADirectoryError) as fault:
+            raise BadInput([Fault(shown(path), None, "no such file", remedy)]) from fault
+        except UnicodeDecodeError as fault:
+            line = fault.object.count(b"\n", 0, fault.start) + 1
+            found = f"byte 0x{fault.object[fault.start]:02x} is not UTF-8"
+            raise BadInput([Fault(shown(path), line, found, "save the file as UTF-8")]) from fault
+        except OSError as fault:
+            raise BadInput([Fault(shown(path), None, f"cannot be read: {fault.strerror}", "")]) from fault
+
+
+def open_site(root: Path) -> Site:
+    """A site by its directory.
+
+    Raises:
+        BadInput: the directory has no fleet.yml.
+    """
+    site = Site(root)
+    if not site.fleet_path.is_file():
+        remedy = "choose a site with --site DIR or BEDPLATE_SITE"
+        raise BadInput([Fault(shown(site.root), None, "no site: it has no fleet.yml", remedy)])
+    return site
+
+
+def shown(path: Path) -> str:
+    """A path for a message: relative where that is shorter to read and to paste."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def _stems(folder: Path, suffix: str) -> list[str]:
+    """Names of the files with a suffix, without it; hidden files (half-written ones) are none of them."""
+    if not folder.is_dir():
+        return []
+    return sorted(
+        path.name.removesuffix(suffix)
+        for path in folder.iterdir()
+        if path.name.endswith(suffix) and not path.name.startswith(".") and path.is_file()
+    )
