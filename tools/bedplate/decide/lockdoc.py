@@ -136,13 +136,8 @@ class LockDocument:
 
     @property
     def templates(self) -> Mapping[str, str]:
-        """Path of a template in the checkout -> its sha256."""
-        return self.document["config"]["templates"]  # type: ignore[no-any-return]
-
-    @property
-    def files(self) -> Mapping[str, str]:
-        """Path of a roles/*/files.yml in the checkout -> its sha256."""
-        return self.document["config"]["files_sha256"]  # type: ignore[no-any-return]
+        """Path in the checkout of every template and roles/*/files.yml -> its sha256."""
+        return {**self.document["config"]["templates"], **self.document["config"]["files_sha256"]}
 
     def slice(self, kind: str) -> dict[str, Any]:
         """What the roles of one kind of node get: the lock without the other kinds.

@@ -93,10 +93,11 @@ def file_entries(sources: Mapping[str, bytes]) -> list[FileEntry]:
 def refuse_other_templates(lock: LockDocument, sources: Mapping[str, bytes]) -> None:
     """Refuse to render a lock with templates that are not the ones it was made with."""
     found = {name: sha256(data) for name, data in sources.items()}
+    locked = {**lock.templates, **lock.files}
     wrong = [
-        f"  {name}: lock {lock.name} says {lock.templates.get(name, 'nothing')}, this checkout has {found.get(name, 'nothing')}"
-        for name in sorted(found.keys() | lock.templates.keys())
-        if found.get(name) != lock.templates.get(name)
+        f"  {name}: lock {lock.name} says {locked.get(name, 'nothing')}, this checkout has {found.get(name, 'nothing')}"
+        for name in sorted(found.keys() | locked.keys())
+        if found.get(name) != locked.get(name)
     ]
     if wrong:
         raise Refused(
@@ -120,6 +121,8 @@ def render_node(lock: LockDocument, node: Node, sources: Mapping[str, bytes]) ->
         },
         "environment": {"name": lock.name, "identity": lock.identity},
         "values": dict(lock.values),
+        "archive": lock.slice(node.kind)["archive"],
+        "packages": [{"name": n, "version": p.version} for n, p in sorted(lock.packages(node.kind).items())],
     }  # fmt: skip
     faults: list[Fault] = []
     files: list[RenderedFile] = []

@@ -12,7 +12,7 @@ from bedplate.model.faults import Refused
 def role_values(lock: LockDocument, kind: str, files: Sequence[RenderedFile], archive_key: bytes) -> dict[str, Any]:
     """The slice of one kind of node.
 
-    packages: every package of the closure as {name, version}; packages_of: the same by layer;
+    packages_of: layer -> every package of the closure as {name, version};
     files: role -> list of {path, mode, content, sha256}; archive.key: the key itself.
 
     Raises:
@@ -24,17 +24,13 @@ def role_values(lock: LockDocument, kind: str, files: Sequence[RenderedFile], ar
             f"the archive key is {sha256(archive_key)}, lock {lock.name} was made with {part['archive']['key_sha256']}"
         )
     packages_of: dict[str, list[dict[str, str]]] = {}
-    pins = []
     for name, package in sorted(part["packages"].items()):
-        item = {"name": name, "version": package["version"]}
-        pins.append(item)
-        packages_of.setdefault(package["layer"], []).append(item)
+        packages_of.setdefault(package["layer"], []).append({"name": name, "version": package["version"]})
     by_role: dict[str, list[dict[str, str]]] = {}
     for file in files:
         item = {"path": file.path, "mode": file.mode, "content": file.data.decode(), "sha256": file.sha256}
         by_role.setdefault(file.role, []).append(item)
     return part | {
-        "packages": pins,
         "packages_of": packages_of,
         "files": by_role,
         "archive": part["archive"] | {"key": archive_key.decode()},
