@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from bedplate.model.canonical import identity
 from bedplate.model.faults import BadInput, Fault
 from bedplate.model.layers import Layer
-from bedplate.model.schema import Checked, Strict, checked, nearest, wrong
+from bedplate.model.schema import Checked, Strict, checked, meant, nearest, wrong
 from bedplate.model.text import Document, Path, read_yaml
 from bedplate.model.wording import exact_faults, inner_path
 
@@ -136,6 +136,16 @@ def _word(value: str) -> str:
     return value
 
 
+def _some(value: list[str]) -> list[str]:
+    if not value:
+        raise wrong("found an empty list", "name at least one")
+    return value
+
+
+def _suite(value: str) -> str:
+    return value if value in ("/", "./") else _word(value)
+
+
 def _text(value: str) -> str:
     if not value.strip():
         raise wrong("found no text", "write the reason")
@@ -162,14 +172,14 @@ def _version(value: str) -> str:
 
 
 Word = Annotated[str, AfterValidator(_word)]
-Texts = Annotated[list[Word], Field(min_length=1)]
+Words = Annotated[list[Word], AfterValidator(_some)]
 Positive = Annotated[int, Field(ge=1)]
 
 
 class _Archive(Strict):
     url: Annotated[str, AfterValidator(_url)]
-    suite: Word
-    components: Texts
+    suite: Annotated[str, AfterValidator(_suite)]
+    components: list[Word]
     key: Annotated[str, AfterValidator(inner_path)]
 
 
@@ -178,7 +188,7 @@ class _Layer(Strict):
     packages: (
         dict[Annotated[str, AfterValidator(_package)], Annotated[str, AfterValidator(_version)]] | None
     ) = None
-    models: Texts | None = None
+    models: Words | None = None
     distribution: Word | None = None
     release: Word | None = None
     definition: Annotated[str, AfterValidator(_definition)] | None = None
@@ -197,7 +207,7 @@ class _Environment(Strict):
 
     environment: str | None = None
     description: str = ""
-    kinds: Texts | None = None
+    kinds: Words | None = None
     archive: _Archive | None = None
     layers: dict[str, _Layer] | None = None
     rollout: _Policy | None = None
@@ -219,6 +229,7 @@ def parse_environment(text: str, file: str, *, name: str | None = None) -> Envir
     if shape is None:
         raise BadInput(faults)
     faults += _names(shape, result, document, name)
+    faults += _archive(shape.archive, result, document)
     faults += _layers(shape, result, document)
     if faults:
         raise BadInput(faults)
@@ -244,39 +255,53 @@ def _names(
         yield document.fault(
             ("environment",), f'"{said}" in a file named {name}.yml', "rename one of the two"
         )
-    for key, values in (
-        ("kinds", shape.kinds),
-        ("archive", shape.archive.components if shape.archive else None),
-    ):
-        for value in sorted({value for value in values or () if (values or []).count(value) > 1}):
-            yield document.fault((key,), f'"{value}" stands there twice', "keep one")
+    for value in sorted({value for value in shape.kinds or () if (shape.kinds or []).count(value) > 1}):
+        yield document.fault(("kinds",), f'"{value}" stands there twice', "keep one")
+
+
+def _archive(archive: _Archive | None, result: Checked[_Environment], document: Document) -> Iterator[Fault]:
+    if archive is None:
+        return
+    path = ("archive", "components")
+    flat, components = archive.suite.endswith("/"), archive.components
+    if flat and components:
+        found = f'components in the flat suite "{archive.suite}"'
+        yield document.fault(path, found, "write [], or a suite that does not end in /")
+    if not flat and not components and result.whole(*path):
+        yield document.fault(path, "found an empty list", "name at least one")
+    for value in sorted({value for value in components if components.count(value) > 1}):
+        yield document.fault(path, f'"{value}" stands there twice', "keep one")
 
 
 def _layers(shape: _Environment, result: Checked[_Environment], document: Document) -> Iterator[Fault]:
-    if shape.layers is None:
+    layers = shape.layers
+    if layers is None:
         return
     known = [layer.value for layer in Layer]
-    for name in shape.layers:
+    given = {name: layer for name, layer in layers.items() if name in known}
+    misspelt = {meant(name, known): name for name in layers if name not in known}
+    for name in layers:
         if name not in known:
             yield document.fault(("layers", name), "unknown layer", nearest(name, known))
     for name in known:
-        if name not in shape.layers and result.whole("layers", name):
-            yield document.fault(
-                ("layers",), f'layer "{name}" is missing', 'add what it should be, or "unmanaged: REASON"'
-            )
-    present = [name for name in document.data["layers"] if name in known]
-    for first, second in pairwise(present):
+        if name not in given and name not in misspelt and result.whole("layers", name):
+            remedy = 'add what it should be, or "unmanaged: REASON"'
+            yield document.fault(("layers",), f'layer "{name}" is missing', remedy)
+    for first, second in pairwise(given):
         if known.index(second) < known.index(first):
-            found = f"stands after {first}"
-            yield document.fault(("layers", second), found, f"keep the order {', '.join(known)}")
-    packages: dict[str, str] = {}
-    for name, layer in shape.layers.items():
-        if name not in known:
-            continue
+            yield document.fault(
+                ("layers", second), f"stands after {first}", f"the order is {', '.join(known)}"
+            )
+    for name, layer in given.items():
         yield from _layer(Layer(name), layer, result, document)
+    yield from _package_duplicates(given, document)
+
+
+def _package_duplicates(layers: Mapping[str, _Layer], document: Document) -> Iterator[Fault]:
+    seen: dict[str, str] = {}
+    for name, layer in layers.items():
         for package in layer.packages or ():
-            first = packages.setdefault(package, name)
-            if first != name:
+            if (first := seen.setdefault(package, name)) != name:
                 found = f"the layer {first} asks for this package too"
                 yield document.fault(("layers", name, "packages", package), found, "keep it in one layer")
 
@@ -295,11 +320,11 @@ def _layer(layer: Layer, spec: _Layer, result: Checked[_Environment], document: 
         yield document.fault(
             path, "asks for nothing", f'add {" or ".join(ASKED[layer])}, or "unmanaged: REASON"'
         )
-    if spec.packages == {}:
+    if spec.packages == {} and result.whole(*path, "packages"):
         yield document.fault((*path, "packages"), "no package", 'name some, or "unmanaged: REASON"')
-    for pair in (("distribution", "release"), ("release", "distribution")):
-        if layer is Layer.OS and pair[0] in said and pair[1] not in said and result.whole(*path, pair[1]):
-            yield document.fault(path, f"{pair[0]} without {pair[1]}", f"add {pair[1]}")
+    for name in ("distribution", "release") if layer is Layer.OS and managed else ():
+        if name not in said and result.whole(*path, name):
+            yield document.fault(path, f'"{name}" is missing', "add it")
     for name in spec.values or ():
         if not _VALUE_NAME.fullmatch(name):
             yield document.fault(

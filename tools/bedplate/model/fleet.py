@@ -1,7 +1,7 @@
 """The fleet: which machines a site has, where they stand, and what they are for.
 
-Two files say it: `fleet.yml` is what people decide (groups, kinds, networks), `nodes.csv` is what procurement
-delivers per machine (serial, MACs, rack). Every machine stands in both; the faults of both are reported together.
+Two files say it: `fleet.yml` is what people decide (groups, kinds, networks), `nodes.csv` what procurement
+delivers per machine (serial, MACs, rack). Every machine stands in both; their faults are reported together.
 """
 
 import csv
@@ -414,10 +414,13 @@ class _Join:
             for node in nodes:
                 self.groups_of.setdefault(node, []).append(name)
         self.addresses: dict[str, str] = {}
+        # Whether a name that is not in `named` is in no row, and not in one that cannot be read.
+        self.complete = table.readable and all(row.name for row in rows)
 
     def faults(self) -> Iterator[Fault]:
         yield from self._addresses()
         yield from self._groups()
+        yield from self._spares()
         yield from self._nodes()
         yield from self._racks()
         yield from self._bmc()
@@ -451,10 +454,22 @@ class _Join:
         assert row.serial and row.boot_mac and row.bmc_address and row.rack and row.position  # noqa: S101, PT018
         groups = self.groups_of[name]
         return Node(
-            name, row.serial, row.boot_mac, row.nic_macs, row.bmc_address, self.addresses[name], row.rack, row.position,
-            tuple(groups), next(iter(self._said(groups, "kind"))), next(iter(self._said(groups, "partition")), None),
-            row.line,
-        )  # fmt: skip
+            name=name,
+            serial=row.serial,
+            boot_mac=row.boot_mac,
+            nic_macs=row.nic_macs,
+            bmc_address=row.bmc_address,
+            address=self.addresses[name],
+            rack=row.rack,
+            position=row.position,
+            groups=tuple(groups),
+            kind=next(iter(self._said(groups, "kind"))),
+            partition=next(iter(self._said(groups, "partition")), None),
+            line=row.line,
+        )
+
+    def _row_fault(self, name: str, found: str, remedy: str) -> Fault:
+        return Fault(self.table.file, self.named[name].line, found, remedy)
 
     def _said(self, groups: Iterable[str], what: Literal["kind", "partition"]) -> dict[str, str]:
         """The kinds (or partitions) that groups give, each with the first group that does."""
@@ -470,80 +485,58 @@ class _Join:
         if management is None:
             return
         network = IPv4Network(management.cidr)
-        taken: dict[int, str] = {}
+        owners: dict[IPv4Address, str] = {}
         for hosts, first in management.addresses.items():
             path = ("networks", "management", "addresses", hosts)
-            start, names = int(IPv4Address(first)), _expand(hosts)
-            if IPv4Address(first) not in network:
-                yield self.document.fault(path, f"address {first} is outside {network}", "choose one inside")
-            elif start + len(names) - 1 > int(network.broadcast_address):
-                last = IPv4Address(min(start + len(names) - 1, 2**32 - 1))
-                found = f"{len(names)} addresses from {first} end at {last}, beyond {network}"
-                yield self.document.fault(path, found, "begin lower, or enlarge the network")
-            elif network.num_addresses > 2 and not (  # noqa: PLR2004  in a /31 both are hosts (RFC 3021)
-                int(network.network_address) < start
-                and start + len(names) - 1 < int(network.broadcast_address)
-            ):
-                found = f"{len(names)} addresses from {first} hold the network's own or its broadcast address"
-                yield self.document.fault(path, found, "leave out the first and the last address")
-            else:
-                for offset, name in enumerate(names):
-                    if (other := taken.setdefault(start + offset, name)) != name:
-                        found = f"address {IPv4Address(start + offset)} of {name} is also that of {other}"
-                        yield self.document.fault(path, found, "give each range its own addresses")
-                    elif name in self.addresses:
-                        yield self.document.fault(
-                            path, f"{name} has the address {self.addresses[name]} already", "keep one"
-                        )
-                    self.addresses.setdefault(name, str(IPv4Address(start + offset)))
+            names = _expand(hosts)
+            if twice := [name for name in names if name in self.addresses]:
+                yield self.document.fault(path, f"a second address for {_some(twice)}", "keep one")
+            if fault := _range_fault(network, first, len(names)):
+                yield self.document.fault(path, *fault)
+                self.addresses |= dict.fromkeys(names, first)  # so that they do not seem to have none
                 continue
-            for name in names:  # reported once for the range: not again as nodes without an address
-                self.addresses.setdefault(name, first)
-        if not self.result.whole("networks", "management", "addresses"):
-            return
-        for name, row in self.named.items():
+            given = {name: IPv4Address(first) + offset for offset, name in enumerate(names)}
+            clashes = [
+                f"{given[name]} of {name} and {owners[given[name]]}"
+                for name in names
+                if given[name] in owners
+            ]
+            if clashes:
+                found = f"one address for two nodes: {_some(clashes)}"
+                yield self.document.fault(path, found, "give each range its own addresses")
+            owners |= {address: name for name, address in given.items()}
+            self.addresses |= {name: str(address) for name, address in given.items()}
+            # Who is in a group as well is reported there: one missing row is one fault.
+            absent = [name for name in names if name not in self.named and name not in self.groups_of]
+            if absent and self.complete:
+                found = f"no row in {self.table.file} for {_some(absent)}"
+                yield self.document.fault(path, found, "add it, or shorten the list")
+        for name in self.named if self.result.whole("networks", "management", "addresses") else ():
             if name not in self.addresses:
-                yield Fault(
-                    self.table.file,
-                    row.line,
-                    f"node {name} has no address",
-                    "add it to networks.management.addresses",
-                )
-        if self.table.readable:
-            for hosts in management.addresses:
-                if unknown := [name for name in _expand(hosts) if name not in self.named]:
-                    path = ("networks", "management", "addresses", hosts)
-                    yield self.document.fault(
-                        path,
-                        f"no row in {self.table.file} for {_some(unknown)}",
-                        "add it, or shorten the list",
-                    )
+                found = f"node {name} has no address"
+                yield self._row_fault(name, found, "add it to networks.management.addresses")
 
     def _groups(self) -> Iterator[Fault]:
-        if self.shape.groups is None:
-            return
-        kinds = self.shape.kinds
         for name, nodes in self.members.items():
             group: _Group = getattr(self.shape.groups, name)
-            if (
-                group.kind is not None
-                and kinds is not None
-                and group.kind not in kinds
-                and self.result.whole("kinds")
-            ):
-                yield self.document.fault(
-                    ("groups", name, "kind"), f'unknown kind "{group.kind}"', nearest(group.kind, kinds)
-                )
+            kinds = self.shape.kinds if self.result.whole("kinds") else None
+            if group.kind is not None and kinds is not None and group.kind not in kinds:
+                found, remedy = f'unknown kind "{group.kind}"', nearest(group.kind, kinds)
+                yield self.document.fault(("groups", name, "kind"), found, remedy)
             absent = [node for node in nodes if node not in self.named]
-            if absent and self.table.readable:
+            if absent and self.complete:
                 found = f"no row in {self.table.file} for {_some(absent)}"
                 yield self.document.fault(("groups", name, "nodes"), found, "add it, or shorten the list")
-        training, spare = self.shape.groups.training, self.shape.groups.spare
-        if spare and training and spare.partition is not None and spare.partition == training.partition:
-            found = f'the spares are in the training partition "{spare.partition}"'
-            yield self.document.fault(
-                ("groups", "spare", "partition"), found, "give them a partition of their own"
-            )
+
+    def _spares(self) -> Iterator[Fault]:
+        """A spare takes a place only when it is put there: it belongs to no set of nodes in use."""
+        groups = self.shape.groups
+        if groups and groups.spare and groups.training and groups.spare.partition is not None:
+            partition = groups.spare.partition
+            if partition == groups.training.partition:
+                found = f'the spares are in the training partition "{partition}"'
+                remedy = "give them a partition of their own"
+                yield self.document.fault(("groups", "spare", "partition"), found, remedy)
         for node in self.members.get("spare", ()):
             if others := [name for name in self.groups_of[node] if name in ("training", "reference")]:
                 found = f"node {node} is a spare and in {' and '.join(others)}"
@@ -553,26 +546,20 @@ class _Join:
         """Each machine is in a group, and its groups say one kind, and at most one partition."""
         if self.shape.groups is None or not self.result.whole("groups"):
             return
-        for name, row in self.named.items():
+        for name in self.named:
             groups = self.groups_of.get(name, [])
             if not groups:
-                yield Fault(
-                    self.table.file,
-                    row.line,
-                    f"node {name} is in no group",
-                    f"add it to a group of {self.document.file}",
-                )
+                yield self._row_fault(name, f"node {name} is in no group", f"add it in {self.document.file}")
                 continue
             kinds = self._said(groups, "kind")
             if not kinds:
                 found = f"node {name} has no kind: {', '.join(groups)} say none"
-                yield Fault(self.table.file, row.line, found, "put it in a group with a kind")
+                yield self._row_fault(name, found, "put it in a group with a kind")
             for what, said in (("kind", kinds), ("partition", self._said(groups, "partition"))):
                 if len(said) > 1 and not {"spare", "training"} <= set(groups):  # that has been said already
-                    found = f"node {name} has {len(said)} {what}s: " + ", ".join(
-                        f"{v} ({g})" for v, g in said.items()
-                    )
-                    yield Fault(self.table.file, row.line, found, "keep it in one of these groups")
+                    each = ", ".join(f"{value} ({group})" for value, group in said.items())
+                    remedy = "keep it in one of these groups"
+                    yield self._row_fault(name, f"node {name} has {len(said)} {what}s: {each}", remedy)
 
     def _racks(self) -> Iterator[Fault]:
         racks = self.shape.racks
@@ -604,6 +591,28 @@ class _Join:
             yield self.document.fault(
                 ("networks", "bmc", "cidr"), found, "separate the two: BMCs are reset through theirs"
             )
+
+
+def _range_fault(network: IPv4Network, first: str, count: int) -> tuple[str, str] | None:
+    """What is wrong with a range of addresses in a network, and the remedy."""
+    start, end = int(IPv4Address(first)), int(IPv4Address(first)) + count - 1
+    low, high = int(network.network_address), int(network.broadcast_address)
+    if not low <= start <= high:
+        return f"address {first} is outside {network}", "choose one inside"
+    if end > high:
+        last = IPv4Address(min(end, 2**32 - 1))
+        return (
+            f"{count} addresses from {first} end at {last}, beyond {network}",
+            "begin lower, or enlarge the network",
+        )
+    # In a /31 and a /32 every address is a host's (RFC 3021).
+    if network.prefixlen < 31 and (start == low or end == high):  # noqa: PLR2004
+        what = "the network's own address" if start == low else "its broadcast address"
+        return (
+            f"{count} addresses from {first} in {network} hold {what}",
+            "leave out its first and last address",
+        )
+    return None
 
 
 def _some(names: Collection[str], most: int = 5) -> str:

@@ -1,7 +1,7 @@
 """Border models: pydantic's verdict on a document, as faults with lines, without losing what is right.
 
-A file with one wrong value still has its other faults to tell. So what is wrong is reported, taken out, and the
-rest is read on; `lost` says what was taken out, for rules that must not draw conclusions from its absence.
+A file with one wrong value still has its other faults to tell. So what is wrong is reported, taken out, and
+the rest is read on; `lost` says what was taken out, for rules that must not conclude from its absence.
 """
 
 import copy
@@ -52,12 +52,16 @@ def wrong(found: str, remedy: str = "") -> PydanticCustomError:
     return PydanticCustomError("site", "{found}", {"found": found, "remedy": remedy})
 
 
+def meant(word: str, known: Iterable[str]) -> str | None:
+    """The known word that a misspelt one was meant to be."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """The remedy for a word that nobody knows: the known word it was meant to be, or all of them."""
     known = list(known)
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    if close:
-        return f'did you mean "{close[0]}"?'
+    if close := meant(word, known):
+        return f'did you mean "{close}"?'
     return f"known: {', '.join(known)}" if known else "none is known here"
 
 
@@ -71,6 +75,7 @@ def checked[M: BaseModel](model: type[M], document: Document) -> Checked[M]:
             return Checked(model.model_validate(data), tuple(faults), frozenset(lost))
         except ValidationError as error:
             targets: set[Path] = set()
+            lost |= _misspelt(model, error)
             for detail in error.errors():
                 path = tuple(part for part in detail["loc"] if part != "[key]")
                 absent = detail["type"] == "missing"
@@ -83,6 +88,18 @@ def checked[M: BaseModel](model: type[M], document: Document) -> Checked[M]:
             for target in sorted(targets, key=len, reverse=True):
                 lost.add(_remove(data, target))
     return Checked(None, tuple(faults), frozenset({*lost, ()}))
+
+
+def _misspelt(model: type[BaseModel], error: ValidationError) -> set[Path]:
+    """The places of known keys that stand there misspelt: one mistake is one fault, not two."""
+    places: set[Path] = set()
+    for detail in error.errors():
+        if detail["type"] == "extra_forbidden":
+            parent, word = detail["loc"][:-1], str(detail["loc"][-1])
+            around = _model_at(model, parent)
+            if around and (key := meant(word, around.model_fields)):
+                places.add((*parent, key))
+    return places
 
 
 def _remove(data: object, path: Path) -> Path:

@@ -1,7 +1,7 @@
 """YAML with line numbers, without YAML's surprises.
 
 The files of a site are a plain subset of YAML: mappings with names as keys, lists, text, whole numbers, true
-and false. What YAML 1.1 would quietly turn into something else (`yes`, `0644`, `12:34:56`, `1.10`, `2026-11-01`),
+and false. What YAML 1.1 would quietly turn into something else (`yes`, `0644`, `12:34:56`, `1.10`, a date),
 what stands twice (duplicate keys) or elsewhere (aliases, tags) is a fault, at its line:
 
     >>> parse_yaml('version: 1.10', 'environments/A.yml')
@@ -31,7 +31,7 @@ class Document:
     """What a YAML file says, and where it says it.
 
     `faults` are those that leave the rest readable: a value in doubt stands in `data` as the text that was
-    written, and its place in `doubted`, so that a reader goes on and reports the other faults of the file too.
+    written, and its place in `doubted`, so that a reader can go on and report the other faults too.
     """
 
     file: str
@@ -142,7 +142,7 @@ class _Loader(yaml.SafeLoader):
             self.depth -= 1
 
     @staticmethod
-    def _refuse(event: yaml.Event, found: str, remedy: str) -> None:
+    def _refuse(event: Any, found: str, remedy: str) -> None:  # noqa: ANN401  the two mark types of PyYAML
         raise yaml.composer.ComposerError(None, None, found, event.start_mark, remedy)
 
 

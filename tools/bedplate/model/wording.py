@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from bedplate.model.canonical import DIGEST
 from bedplate.model.faults import Fault
