@@ -122,7 +122,7 @@ def take(module: AnsibleModule, handle: Any) -> dict[str, Any]:
             time.sleep(0.5)
         result |= {"took_over": holder, "waited_s": round(time.monotonic() - began, 1)}
     if not module.check_mode:
-        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         write(handle, {"rollout": rollout, "since": now})
     return result
 

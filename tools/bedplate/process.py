@@ -45,8 +45,16 @@ def run(
     words = tuple(str(word) for word in argv)
     try:
         done = subprocess.run(
-            words, check=False, cwd=cwd, env=env, input=stdin, capture_output=True, timeout=timeout_s,
-            text=True, encoding="utf-8", errors="replace",
+            words,
+            check=False,
+            cwd=cwd,
+            env=env,
+            input=stdin,
+            capture_output=True,
+            timeout=timeout_s,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
         )
     except FileNotFoundError as fault:
         raise ProcessFailed(Finished(words, 127, "", str(fault)), f"no program {words[0]}") from fault

@@ -87,7 +87,9 @@ def ready(site: Site, order: Order, ledger: Ledger, *, online: bool = True) -> R
     if order.limit is not None:
         unknown = set(order.limit) - {node.name for node in nodes}
         if unknown:
-            raise BadInput(f"{fold_names(unknown)}: no node that environment {lock.name} is for (kinds {', '.join(environment.kinds)})")
+            raise BadInput(
+                f"{fold_names(unknown)}: no node that environment {lock.name} is for (kinds {', '.join(environment.kinds)})"
+            )
         nodes = [node for node in nodes if node.name in set(order.limit)]
     policy = environment.policy
     if order.failure_budget is not None and order.failure_budget != policy.failure_budget:
@@ -153,7 +155,11 @@ class Session:
         }  # fmt: skip
 
     def _draft(self, kind: str, nodes: Collection[str] = (), body: Mapping[str, Any] | None = None) -> Draft:
-        subjects = (f"{ROLLOUT}{self.number}", f"environment:{self.lock.name}", *(f"node:{node}" for node in nodes))
+        subjects = (
+            f"{ROLLOUT}{self.number}",
+            f"environment:{self.lock.name}",
+            *(f"node:{node}" for node in nodes),
+        )
         return Draft(kind, subjects, dict(body or {}), self.lock.identity)
 
     def world(self) -> World:
@@ -241,5 +247,3 @@ def rendered(site: Site, environment: str, node: str) -> tuple[RenderedFile, ...
     """The files of a node under an environment; kept for the life of the process."""
     lock, sources = _rendering(site, environment)
     return tuple(render_node(lock, site.fleet.nodes[node], sources))
-
-

@@ -36,8 +36,12 @@ class Commands(click.Group):
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--site", type=click.Path(file_okay=False, path_type=Path), envvar="BEDPLATE_SITE", default=Path("inventory"),
-    show_default=True, help="The site: the directory with fleet.yml, nodes.csv and environments/.",
+    "--site",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="BEDPLATE_SITE",
+    default=Path("inventory"),
+    show_default=True,
+    help="The site: the directory with fleet.yml, nodes.csv and environments/.",
 )
 @click.version_option(__version__, prog_name="bedplate")
 @click.pass_context

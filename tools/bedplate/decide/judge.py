@@ -29,9 +29,7 @@ class Verdict:
         return not self.reason
 
 
-def judge(
-    plan: Plan, index: int, states: Mapping[str, NodeState], failure_budget: int, *, entering: bool
-) -> Verdict:
+def judge(plan: Plan, index: int, states: Mapping[str, NodeState], failure_budget: int, *, entering: bool) -> Verdict:
     """Judge batch number index (from 0) at its first gate (entering) or a later one."""
     batch = plan.batches[index]
     here = set(batch.nodes)
@@ -57,5 +55,8 @@ def judge(
 
 
 def _why(states: Mapping[str, NodeState], names: list[str]) -> str:
-    shown = [f"{name} {states[name].status}" + (f" at {states[name].step!r}" if states[name].step else "") for name in names[:20]]
+    shown = [
+        f"{name} {states[name].status}" + (f" at {states[name].step!r}" if states[name].step else "")
+        for name in names[:20]
+    ]
     return ", ".join(shown) + (f" and {len(names) - 20} more" if len(names) > 20 else "")  # noqa: PLR2004

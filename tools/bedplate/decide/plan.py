@@ -63,11 +63,19 @@ def spread(nodes: Sequence[Node]) -> list[str]:
 
 
 def _risk(node: Node) -> int:
-    return min((CANARY_ORDER.index(group) for group in node.groups if group in CANARY_ORDER), default=len(CANARY_ORDER))
+    return min(
+        (CANARY_ORDER.index(group) for group in node.groups if group in CANARY_ORDER),
+        default=len(CANARY_ORDER),
+    )
 
 
 def make_plan(
-    nodes: Sequence[Node], states: Mapping[str, NodeState], target: str, policy: Policy, *, recheck: bool = False
+    nodes: Sequence[Node],
+    states: Mapping[str, NodeState],
+    target: str,
+    policy: Policy,
+    *,
+    recheck: bool = False,
 ) -> Plan:
     """Order nodes into batches for the environment with identity target."""
     unseen = NodeState()

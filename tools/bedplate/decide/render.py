@@ -24,7 +24,11 @@ from bedplate.model.text import parse_yaml
 
 # As ansible.builtin.template has them, so that a template reads the same in both.
 JINJA = ImmutableSandboxedEnvironment(
-    undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=False, keep_trailing_newline=True, autoescape=False
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=False,
+    keep_trailing_newline=True,
+    autoescape=False,
 )
 MODE = re.compile(r"0[0-7]{3}")
 FILES = re.compile(r"roles/([a-z0-9_]+)/files\.yml")
@@ -77,13 +81,17 @@ def file_entries(sources: Mapping[str, bytes]) -> list[FileEntry]:
             if not str(item["path"]).startswith("/") or ".." in str(item["path"]).split("/"):
                 faults.append(Fault(name, document.line(index, "path"), f"{item['path']!r} is no absolute path"))
             if not MODE.fullmatch(str(item["mode"])):
-                faults.append(Fault(name, document.line(index, "mode"), f"mode {item['mode']!r}", 'write it like "0644"'))
+                faults.append(
+                    Fault(name, document.line(index, "mode"), f"mode {item['mode']!r}", 'write it like "0644"')
+                )
             if template not in sources:
                 faults.append(Fault(name, document.line(index, "template"), f"no template {template}"))
             entries.append(FileEntry(match[1], str(item["path"]), template, str(item["mode"])))
     paths = [entry.path for entry in entries]
     faults += [
-        Fault(f"roles/{e.role}/files.yml", None, f"{e.path} is written by two roles") for e in entries if paths.count(e.path) > 1
+        Fault(f"roles/{e.role}/files.yml", None, f"{e.path} is written by two roles")
+        for e in entries
+        if paths.count(e.path) > 1
     ]
     if faults:
         raise BadInput(faults)
@@ -93,7 +101,7 @@ def file_entries(sources: Mapping[str, bytes]) -> list[FileEntry]:
 def refuse_other_templates(lock: LockDocument, sources: Mapping[str, bytes]) -> None:
     """Refuse to render a lock with templates that are not the ones it was made with."""
     found = {name: sha256(data) for name, data in sources.items()}
-    locked = {**lock.templates, **lock.files}
+    locked = lock.templates
     wrong = [
         f"  {name}: lock {lock.name} says {locked.get(name, 'nothing')}, this checkout has {found.get(name, 'nothing')}"
         for name in sorted(found.keys() | locked.keys())
@@ -131,7 +139,14 @@ def render_node(lock: LockDocument, node: Node, sources: Mapping[str, bytes]) ->
             text = JINJA.from_string(sources[entry.template].decode()).render(scope)
         except TemplateError as fault:
             line = getattr(fault, "lineno", None)
-            faults.append(Fault(entry.template, line, f"for {node.name}: {fault.message}", "see config.values of the environment"))
+            faults.append(
+                Fault(
+                    entry.template,
+                    line,
+                    f"for {node.name}: {fault.message}",
+                    "see config.values of the environment",
+                )
+            )
             continue
         files.append(RenderedFile(entry.role, entry.path, entry.mode, text.encode()))
     if faults:
@@ -140,7 +155,7 @@ def render_node(lock: LockDocument, node: Node, sources: Mapping[str, bytes]) ->
 
 
 def manifest(files: Sequence[RenderedFile]) -> dict[str, dict[str, str]]:
-    """path -> mode and sha256: what a node's disk must show."""
+    """Path -> mode and sha256: what a node's disk must show."""
     return {file.path: {"mode": file.mode, "sha256": file.sha256} for file in files}
 
 

@@ -35,5 +35,3 @@ def role_values(lock: LockDocument, kind: str, files: Sequence[RenderedFile], ar
         "files": by_role,
         "archive": part["archive"] | {"key": archive_key.decode()},
     }
-
-

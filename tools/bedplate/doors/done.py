@@ -20,4 +20,3 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             return result | {"failed": True, "msg": "no rollout is open in this process"}
         files = rollout.rendered(session.site, session.lock.name, str((task_vars or {})["inventory_hostname"]))
         return result | {"changed": False, "bedplate_done": True, "manifest_sha256": manifest_sha256(files)}
-

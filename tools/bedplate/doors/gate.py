@@ -24,5 +24,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if not set(here) <= set(verdict.nodes):
             return result | {"failed": True, "msg": "ROLLOUT STOPPED: the batch is not the planned one"}
         if not verdict.go:
-            return result | {"failed": True, "msg": f"ROLLOUT STOPPED at batch {verdict.batch + 1}: {verdict.reason}"}
+            return result | {
+                "failed": True,
+                "msg": f"ROLLOUT STOPPED at batch {verdict.batch + 1}: {verdict.reason}",
+            }
         return result | {"changed": False, "batch": verdict.batch + 1, "size": len(here)}

@@ -38,7 +38,9 @@ class BadInput(BedplateError):
     exit_code = 2
 
     def __init__(self, faults: Iterable[Fault] | str) -> None:
-        self.faults = [] if isinstance(faults, str) else sorted(set(faults), key=lambda f: (f.file, f.line or 0, f.found))
+        self.faults = (
+            [] if isinstance(faults, str) else sorted(set(faults), key=lambda f: (f.file, f.line or 0, f.found))
+        )
         super().__init__(faults if isinstance(faults, str) else "\n".join(map(str, self.faults)))
 
 

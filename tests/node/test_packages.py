@@ -1,0 +1,64 @@
+"""Packages of the lock: exact versions, held, and nothing of another driver branch."""
+
+import re
+
+import pytest
+
+from bedplate.observe.expectation import Expectation
+from bedplate.observe.observed import Observed
+
+DRIVER_FAMILY = re.compile(r"nvidia-driver-.*|nvidia-fabricmanager.*|nvidia-open.*|libnvidia-.*")
+
+
+def differences(expected: dict[str, str], observed: Observed) -> str:
+    return ", ".join(
+        f"{name} is {observed.packages.get(name, 'absent')}, lock says {version}"
+        for name, version in expected.items()
+        if observed.packages.get(name) != version
+    )
+
+
+def packages(expected: Expectation, layer: str) -> dict[str, str]:
+    if layer in expected.unmanaged:
+        pytest.skip(f"unmanaged: {expected.unmanaged[layer]}")
+    return expected.packages_of(layer)
+
+
+@pytest.mark.layer("os")
+def test_packages_of_the_operating_system(node: str, expected: Expectation, observed: Observed) -> None:
+    found = differences(packages(expected, "os"), observed)
+    assert not found, found
+
+
+@pytest.mark.layer("kernel")
+def test_packages_of_the_kernel(node: str, expected: Expectation, observed: Observed) -> None:
+    found = differences(packages(expected, "kernel"), observed)
+    assert not found, found
+
+
+@pytest.mark.layer("driver")
+def test_packages_of_the_driver(node: str, expected: Expectation, observed: Observed) -> None:
+    found = differences(packages(expected, "driver"), observed)
+    assert not found, found
+
+
+@pytest.mark.layer("fabric")
+def test_packages_of_the_fabric(node: str, expected: Expectation, observed: Observed) -> None:
+    found = differences(packages(expected, "fabric"), observed)
+    assert not found, found
+
+
+@pytest.mark.layer("driver")
+def test_no_other_driver_branch(node: str, expected: Expectation, observed: Observed) -> None:
+    if "driver" in expected.unmanaged:
+        pytest.skip(f"unmanaged: {expected.unmanaged['driver']}")
+    extra = sorted(
+        name for name in observed.packages if DRIVER_FAMILY.fullmatch(name) and name not in expected.packages
+    )
+    assert not extra, f"installed, but not in the lock: {', '.join(extra)}"
+
+
+@pytest.mark.layer("os")
+def test_packages_are_held(node: str, expected: Expectation, observed: Observed) -> None:
+    loose = sorted(expected.packages.keys() - observed.held)
+    assert not loose, f"not held: {', '.join(loose)}"

@@ -1,0 +1,151 @@
+"""The pytest plug-in of tests/node: which nodes, held against which lock, over which ssh, and the report.
+
+    pytest tests/node --site DIR [--env ENV] [--nodes NODESET]
+
+Each test takes the fixtures `expected` (what the lock says) and `host` (testinfra); `observed` asks a node
+for what most tests need, once. A node that cannot be reached is one reason, not a traceback for each test.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import testinfra
+
+from bedplate.decide.fold import fold
+from bedplate.ledger.store import Ledger
+from bedplate.model.faults import BedplateError
+from bedplate.model.nodes import expand
+from bedplate.observe.expectation import Expectation, expectations
+from bedplate.observe.observed import Observed, look
+from bedplate.observe.sshargs import ssh_arguments
+from bedplate.sources.site import Site, open_site
+
+REPORT = pytest.StashKey[list[dict[str, Any]]]()
+EXPECTED = pytest.StashKey[dict[str, Expectation]]()
+SITE = pytest.StashKey[Site]()
+
+
+class Unreachable(Exception):
+    """The node does not answer over ssh."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("bedplate")
+    group.addoption("--site", default=os.environ.get("BEDPLATE_SITE", "inventory"), help="directory of the site")
+    group.addoption(
+        "--env", default="", help="environment to hold nodes against (default: what the ledger says they run)"
+    )
+    group.addoption("--nodes", default="", help="host list (default: every node that runs an environment)")
+    group.addoption("--report", default="", help="file for the rows, one JSON document a line")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "layer(name): the layer of the environment that a check looks at")
+    config.stash[REPORT] = []
+    try:
+        site = open_site(Path(config.getoption("--site")))
+        site.refuse_example("verify nodes")
+        config.stash[SITE] = site
+        config.stash[EXPECTED] = expectations(site, _asked(config, site))
+    except BedplateError as fault:
+        raise pytest.UsageError(str(fault)) from None
+
+
+def _asked(config: pytest.Config, site: Site) -> dict[str, str]:
+    """Node -> environment, from the options, else from the ledger."""
+    environment, text = config.getoption("--env"), config.getoption("--nodes")
+    names = expand(text) if text else []
+    if environment:
+        kinds = site.environment(environment).kinds
+        return dict.fromkeys(names or [node.name for node in site.fleet.nodes_of(kinds)], environment)
+    ledger = Ledger.read(site.ledger_url)
+    world = fold(ledger.events())
+    ledger.close()
+    runs = {name: world.names[str(state.runs)] for name, state in world.nodes.items() if state.runs}
+    lost = sorted(set(names) - runs.keys())
+    if lost:
+        raise pytest.UsageError(f"the ledger has no environment for {', '.join(lost)}: name one with --env")
+    return {name: runs[name] for name in (names or runs)}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "node" in metafunc.fixturenames:
+        metafunc.parametrize("node", list(metafunc.config.stash[EXPECTED]), scope="session")
+
+
+@pytest.fixture(scope="session")
+def expected(request: pytest.FixtureRequest, node: str) -> Expectation:
+    return request.config.stash[EXPECTED][node]
+
+
+@pytest.fixture(scope="session")
+def host(request: pytest.FixtureRequest, expected: Expectation) -> Any:
+    site = request.config.stash[SITE]
+    connection = testinfra.get_host(
+        f"ssh://{site.fleet.ssh.user}@{expected.node.address}:{site.fleet.ssh.port}",
+        ssh_extra_args=ssh_arguments(site), timeout=10,
+    )  # fmt: skip
+    try:
+        answer = connection.run("true")
+    except RuntimeError as fault:
+        raise Unreachable(_ssh_words(fault)) from None
+    if answer.rc:
+        raise Unreachable(f"`true` ended with {answer.rc}: {answer.stderr.strip()}")
+    return connection
+
+
+@pytest.fixture(scope="session")
+def observed(request: pytest.FixtureRequest, host: Any, expected: Expectation) -> Observed:
+    seen = look(host.run, expected)
+    request.config.stash[REPORT].append({"node": expected.node.name, "facts": seen.facts()})
+    return seen
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    outcome = yield
+    report = outcome.get_result()
+    node = getattr(item, "callspec", None) and item.callspec.params.get("node")  # type: ignore[attr-defined]
+    if not node or (report.when == "setup" and report.passed) or (report.when == "teardown" and report.passed):
+        return
+    marker = item.get_closest_marker("layer")
+    verdict, why = _verdict(report, call)
+    item.config.stash[REPORT].append({
+        "node": node, "check": item.name.partition("[")[0].removeprefix("test_").replace("_", " "),
+        "layer": marker.args[0] if marker else "os", "verdict": verdict, "why": why,
+    })  # fmt: skip
+
+
+def _verdict(report: pytest.TestReport, call: pytest.CallInfo[None]) -> tuple[str, str]:
+    """FAIL is a difference (an assertion); every other exception is an ERROR: nothing is known."""
+    if report.passed:
+        return "PASS", ""
+    if report.skipped:
+        return "SKIP", str(call.excinfo.value).removeprefix("Skipped: ") if call.excinfo else ""
+    fault = call.excinfo.value if call.excinfo else None
+    if isinstance(fault, Unreachable):
+        return "UNREACHABLE", str(fault)
+    if report.when == "call" and isinstance(fault, AssertionError):
+        return "FAIL", str(fault).partition("\nassert")[0].strip() or "differs"
+    return "ERROR", f"{type(fault).__name__}: {fault}"
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    path = session.config.getoption("--report")
+    if path:
+        lines = [json.dumps(row) for row in session.config.stash[REPORT]]
+        Path(path).write_text("\n".join([*lines, '{"end": true}']) + "\n")
+
+
+def _ssh_words(fault: Exception) -> str:
+    """The last thing ssh said, out of testinfra's error with its whole command."""
+    text = str(fault)
+    for mark in ("_stderr=b'", '_stderr=b"', "stderr=b'", 'stderr=b"'):
+        if mark in text:
+            said = text.rpartition(mark)[2].rpartition(mark[-1])[0]
+            lines = [line for line in said.replace("\\r", "").split("\\n") if line.strip()]
+            return lines[-1] if lines else text
+    return text

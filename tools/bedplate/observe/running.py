@@ -1,0 +1,20 @@
+"""Which environment the ledger says each node runs."""
+
+from bedplate.decide.fold import World, fold
+from bedplate.ledger.store import Ledger
+from bedplate.sources.site import Site
+
+
+def world(site: Site) -> World:
+    """Everything the ledger says now."""
+    ledger = Ledger.read(site.ledger_url)
+    try:
+        return fold(ledger.events())
+    finally:
+        ledger.close()
+
+
+def running(site: Site) -> dict[str, str]:
+    """Node name -> name of the environment of its last completed change."""
+    now = world(site)
+    return {name: now.names[state.runs] for name, state in now.nodes.items() if state.runs and state.runs in now.names}
