@@ -2,15 +2,17 @@
 
 Invariants:
 - Every event that was edited, deleted, inserted or moved is named, as long as a later event still names the
-  original. An unkeyed chain cannot see a cut tail or a history rewritten from some event to the end: for that,
-  a head noted elsewhere is compared (`expect_head`).
+  original. An unkeyed chain cannot see a cut tail, or a history rewritten from one event to the end: for
+  that, a head that was noted elsewhere is compared (`expect_head`).
 - One damage does not hide the next: judging goes on behind it.
-- A neighbour is not blamed: an event whose content and hash disagree is named alone, its successor is not.
+- A neighbour is not blamed: an event whose content and hash disagree is named, its successor is not.
+
+Example:
+    list(check_chain([row_1, row_3]))  ->  [Damage(2, "is missing")]
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from bedplate.model.canonical import DIGEST, sha256
 from bedplate.model.event import AT, GENESIS, Event, event_sha256, parse_body, parse_subjects
@@ -29,7 +31,7 @@ class Damage:
 
 @dataclass(frozen=True)
 class Row:
-    """An event as it is stored: every column as its bytes, nothing decoded."""
+    """An event as it is stored: every column as its bytes, nothing decoded; None where SQL says NULL."""
 
     id: int
     at: bytes | None
@@ -45,143 +47,132 @@ class Row:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """An event that the store could not hand out, and what it said."""
+    """Events that the store could not hand out, first to last, and what it said."""
 
-    id: int
+    first: int
+    last: int
     why: str
 
 
-def decode(row: Row) -> tuple[Event | None, list[str]]:
-    """An event from its stored bytes, and all that is wrong with it by itself.
+@dataclass(frozen=True)
+class Judged:
+    """An event from its stored bytes (None where they say none), what is wrong with it, and its true hash."""
 
-    The event is None where a column cannot be decoded at all.
-    """
+    event: Event | None
+    wrong: tuple[str, ...]
+    sha256: str | None
+
+
+def judge(row: Row) -> Judged:
+    """Decode one event and compare it with its own two hashes; its place in the chain is check_chain's."""
     wrong: list[str] = []
-    texts: dict[str, str | None] = {}
-    for name in ("at", "actor", "kind", "environment", "body_sha256", "previous", "sha256"):
-        raw: bytes | None = getattr(row, name)
-        try:
-            texts[name] = None if raw is None else raw.decode()
-        except UnicodeDecodeError:
-            wrong.append(f"{name} is not UTF-8")
-        else:
-            if raw is None and name != "environment":
-                wrong.append(f"{name} is missing")
+    at = _parsed("at", row.at, _text, wrong)
+    actor = _parsed("actor", row.actor, _text, wrong)
+    kind = _parsed("kind", row.kind, _text, wrong)
     subjects = _parsed("subjects", row.subjects, parse_subjects, wrong)
+    environment = None if row.environment is None else _parsed("environment", row.environment, _digest, wrong)
     body = _parsed("body", row.body, parse_body, wrong)
-    if row.body is not None and texts.get("body_sha256") is not None:
-        found = sha256(row.body)
-        if found != texts["body_sha256"]:
-            wrong.append(f"body was edited: its sha256 is {found}, recorded is {texts['body_sha256']}")
-    if (
-        subjects is None
-        or any(texts.get(name) is None for name in texts if name != "environment")
-        or len(texts) < 7
-    ):  # noqa: PLR2004
-        return None, wrong
-    known = {name: text for name, text in texts.items() if text is not None}
-    wrong += _field_faults(known)
-    found = event_sha256(
-        id=row.id, at=known["at"], actor=known["actor"], kind=known["kind"], subjects=subjects,
-        environment=texts["environment"], body_sha256=known["body_sha256"], previous=known["previous"],
+    body_sha256 = _parsed("body_sha256", row.body_sha256, _digest, wrong)
+    previous = _parsed("previous", row.previous, _digest, wrong)
+    recorded = _parsed("sha256", row.sha256, _digest, wrong)
+    if row.body is not None and body_sha256 is not None and sha256(row.body) != body_sha256:
+        wrong.append(f"body was edited: it hashes to {sha256(row.body)}, recorded is {body_sha256}")
+    if at is not None and not AT.fullmatch(at):
+        wrong.append(f"at: {at!r} is no UTC time with microseconds")
+    if at is None or actor is None or kind is None or subjects is None or body_sha256 is None or previous is None:
+        return Judged(None, tuple(wrong), None)
+    true = event_sha256(
+        id=row.id, at=at, actor=actor, kind=kind, subjects=subjects, environment=environment,
+        body_sha256=body_sha256, previous=previous,
     )  # fmt: skip
-    if found != known["sha256"]:
-        wrong.append(f"was edited: its fields hash to {found}, recorded is {known['sha256']}")
-    if body is None:
-        return None, wrong
+    if recorded is None or body is None:
+        return Judged(None, tuple(wrong), true)
+    if true != recorded:
+        wrong.append(f"was edited: its fields hash to {true}, recorded is {recorded}")
     event = Event(
-        id=row.id, at=known["at"], actor=known["actor"], kind=known["kind"], subjects=subjects,
-        environment=texts["environment"], body=body, body_sha256=known["body_sha256"],
-        previous=known["previous"], sha256=known["sha256"],
+        id=row.id, at=at, actor=actor, kind=kind, subjects=subjects, environment=environment, body=body,
+        body_sha256=body_sha256, previous=previous, sha256=recorded,
     )  # fmt: skip
-    return event, wrong
+    return Judged(event, tuple(wrong), true)
 
 
-def check_chain(
-    rows: Iterable[Row | Unreadable], *, expect_head: tuple[int, str] | None = None
-) -> Iterator[Damage]:
-    """Every damage of a ledger, in the order of its rows, which are those of the store by id."""
+def check_chain(rows: Iterable[Row | Unreadable], *, expect_head: tuple[int, str] | None = None) -> Iterator[Damage]:
+    """Every damage of a ledger; rows: all of them, in the order of their ids.
+
+    expect_head: id and sha256 of a head that was noted elsewhere; (0, GENESIS) says "there was nothing".
+    """
     last = 0
-    links: set[bytes] | None = {
-        GENESIS.encode()
-    }  # what the next event may name; None: its predecessor is gone
-    seen_head = expect_head is None or expect_head == (0, GENESIS)
+    links: frozenset[bytes] | None = frozenset({GENESIS.encode()})  # what the next may name; None: not known
+    noted_seen = expect_head is None or expect_head == (0, GENESIS)
     for row in rows:
-        if row.id <= last:
-            yield Damage(row.id, f"stands behind event {last}: a duplicate, or out of order")
+        first = row.first if isinstance(row, Unreadable) else row.id
+        if first <= last:
+            yield Damage(first, f"stands behind event {last}: a duplicate, or out of order")
             links = None
-        elif row.id > last + 1:
-            yield Damage(last + 1, _missing(last + 1, row.id - 1))
+        elif first > last + 1:
+            yield Damage(last + 1, _missing(last + 1, first - 1))
             links = None
         if isinstance(row, Unreadable):
-            yield Damage(row.id, f"cannot be read: {row.why}")
-            last, links = max(last, row.id), None
+            yield Damage(first, _unreadable(row))
+            last, links = max(last, row.last), None
             continue
-        event, wrong = decode(row)
-        for what in wrong:
-            yield Damage(row.id, what)
+        judged = judge(row)
+        yield from (Damage(row.id, what) for what in judged.wrong)
         if links is not None and row.previous not in links:
-            named = (row.previous or b"").decode(errors="replace")
-            yield Damage(
-                row.id,
-                f"names {named} as its predecessor, event {row.id - 1} is {_shown(links)}: one of the two was replaced"
-                if row.id > 1
-                else f"names {named} as its predecessor; the first event has none",
-            )
+            yield Damage(row.id, _misfit(row, links))
         if expect_head is not None and row.id == expect_head[0]:
-            seen_head = True
-            if row.sha256 != expect_head[1].encode():
-                found = (row.sha256 or b"").decode(errors="replace")
-                yield Damage(row.id, f"is {found}, the noted head is {expect_head[1]}: history was rewritten")
-        last, links = max(last, row.id), _links(row, event)
-    if not seen_head and expect_head is not None:
-        yield Damage(
-            expect_head[0], f"is the noted head, but the ledger ends with event {last}: its tail was cut off"
-        )
+            noted_seen = True
+            if _shown(row.sha256) != expect_head[1]:
+                yield Damage(row.id, f"is {_shown(row.sha256)}, noted was {expect_head[1]}: history was rewritten")
+        last, links = max(last, row.id), _links(row, judged)
+    if expect_head is not None and not noted_seen and expect_head[0] > last:
+        yield Damage(last + 1, f"{_missing(last + 1, expect_head[0])}: the tail was cut off behind event {last}")
 
 
-def _links(row: Row, event: Event | None) -> set[bytes]:
-    """What a successor may name: the recorded hash, or, where that column was edited, the true one."""
-    links = {row.sha256 or b""}
-    if event is not None:
-        links.add(_true_sha256(event).encode())
-    return links
+def _links(row: Row, judged: Judged) -> frozenset[bytes]:
+    """What a successor may name: the recorded hash, or the true one where that column was edited."""
+    return frozenset({row.sha256 or b"", (judged.sha256 or "").encode()} - {b""})
 
 
-def _true_sha256(event: Event) -> str:
-    return event_sha256(
-        id=event.id, at=event.at, actor=event.actor, kind=event.kind, subjects=event.subjects,
-        environment=event.environment, body_sha256=event.body_sha256, previous=event.previous,
-    )  # fmt: skip
-
-
-def _shown(links: set[bytes]) -> str:
-    return " or ".join(sorted(link.decode(errors="replace") for link in links))
+def _misfit(row: Row, links: frozenset[bytes]) -> str:
+    if row.id == 1:
+        return f"names {_shown(row.previous)} as its predecessor, but it is the first"
+    known = " or ".join(sorted(map(_shown, links)))
+    return f"names {_shown(row.previous)} as its predecessor, event {row.id - 1} is {known}: one was replaced"
 
 
 def _missing(first: int, last: int) -> str:
     return "is missing" if first == last else f"to event {last} are missing ({last - first + 1} events)"
 
 
-def _field_faults(known: dict[str, str]) -> list[str]:
-    wrong = [
-        f"{name} is no digest: {known[name]!r}"
-        for name in ("body_sha256", "previous", "sha256")
-        if not DIGEST.fullmatch(known[name])
-    ]
-    if "environment" in known and not DIGEST.fullmatch(known["environment"]):
-        wrong.append(f"environment is no identity: {known['environment']!r}")
-    if not AT.fullmatch(known["at"]):
-        wrong.append(f"at is no UTC time: {known['at']!r}")
-    return wrong
+def _unreadable(rows: Unreadable) -> str:
+    reach = "" if rows.first == rows.last else f"to event {rows.last} "
+    return f"{reach}cannot be read: {rows.why}"
 
 
-def _parsed(name: str, raw: bytes | None, parse: Any, wrong: list[str]) -> Any:  # noqa: ANN401
+def _shown(raw: bytes | None) -> str:
+    return "nothing" if raw is None else raw.decode(errors="replace")
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode()
+
+
+def _digest(raw: bytes) -> str:
+    text = raw.decode()
+    if not DIGEST.fullmatch(text):
+        raise ValueError(f"{text!r} is no digest (sha256: and 64 hex digits)")
+    return text
+
+
+def _parsed[T](name: str, raw: bytes | None, parse: Callable[[bytes], T], wrong: list[str]) -> T | None:
     if raw is None:
-        wrong.append(f"{name} is missing")
+        wrong.append(f"{name}: is missing")
         return None
     try:
         return parse(raw)
+    except UnicodeDecodeError as fault:
+        wrong.append(f"{name}: not UTF-8 at byte {fault.start}")
     except ValueError as fault:
         wrong.append(f"{name}: {fault}")
-        return None
+    return None

@@ -1,10 +1,9 @@
 """The table of events as SQLite holds it, and what of it is missing or changed.
 
-SQLite itself keeps the rules, whoever writes: an event is never changed or deleted, and a new one follows the
-head. That stops accidents; whoever owns the file can drop a trigger, which the chain then shows.
+SQLite itself keeps the rules, whoever writes: an event is never changed or deleted, and a new one follows
+the head. That stops accidents; whoever owns the file can drop a trigger, which `ledger verify` then names.
 """
 
-import re
 from collections.abc import Mapping
 
 from sqlalchemy import Column, Integer, LargeBinary, MetaData, Table, Text, cast, select
@@ -14,12 +13,13 @@ from bedplate.model.event import GENESIS
 VERSION = 1  # PRAGMA user_version; raised when an older bedplate could no longer read the file
 APPLICATION_ID = 0x42454450  # "BEDP": what file(1) and we know the file by
 
-_DIGIT_TIME = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9].[0-9][0-9][0-9][0-9][0-9][0-9]Z"
+_TIME = "-".join(["[0-9]" * 4, "[0-9]" * 2, "[0-9]" * 2]) + "T" + ":".join(["[0-9]" * 2] * 3) + "." + "[0-9]" * 6 + "Z"
 
+# (type, name) -> the statement that makes it, as SQLite keeps it in sqlite_schema.sql
 OBJECTS: Mapping[tuple[str, str], str] = {
     ("table", "event"): f"""CREATE TABLE event (
   id INTEGER PRIMARY KEY CHECK (id > 0),
-  at TEXT NOT NULL CHECK (at GLOB '{_DIGIT_TIME}'),
+  at TEXT NOT NULL CHECK (at GLOB '{_TIME}'),
   actor TEXT NOT NULL CHECK (length(actor) > 0),
   kind TEXT NOT NULL CHECK (length(kind) > 0),
   subjects TEXT NOT NULL CHECK (json_valid(subjects) AND json_type(subjects) = 'array'),
@@ -37,24 +37,22 @@ BEGIN SELECT RAISE(ABORT, 'the ledger is append-only: an event is never deleted'
     ("trigger", "event_follows_head"): f"""CREATE TRIGGER event_follows_head BEFORE INSERT ON event
 WHEN NEW.id IS NOT coalesce((SELECT max(id) FROM event), 0) + 1
   OR NEW.previous IS NOT coalesce((SELECT sha256 FROM event ORDER BY id DESC LIMIT 1), '{GENESIS}')
-BEGIN SELECT RAISE(ABORT, 'the ledger is append-only: an event follows the head'); END""",
+BEGIN SELECT RAISE(ABORT, 'the ledger is append-only: an event follows the head'); END""",  # noqa: S608  a constant
 }
 
 TEXTS = ("at", "actor", "kind", "subjects", "environment", "body", "body_sha256", "previous", "sha256")
-event = Table(
-    "event", MetaData(), Column("id", Integer, primary_key=True), *(Column(name, Text) for name in TEXTS)
-)
+event = Table("event", MetaData(), Column("id", Integer, primary_key=True), *(Column(name, Text) for name in TEXTS))
 # Stored bytes, not text: what was hashed is judged, and a byte that is no UTF-8 is damage, not an exception.
 stored = select(event.c.id, *(cast(event.c[name], LargeBinary).label(name) for name in TEXTS))
 
 
 def schema_faults(found: Mapping[tuple[str, str], str]) -> list[str]:
-    """What of the schema is missing, changed, or not ours; found: (type, name) -> SQL as SQLite keeps it."""
+    """What of the schema is missing, changed, or not ours; found: as OBJECTS, from the file."""
     faults = []
     for (sort, name), sql in OBJECTS.items():
         if (sort, name) not in found:
             faults.append(f"{sort} {name} is missing")
-        elif _words(found[sort, name]) != _words(sql):
+        elif found[sort, name].split() != sql.split():
             faults.append(f"{sort} {name} is not the one that bedplate made")
     faults += [
         f"trigger {name} is not one of bedplate's"
@@ -67,7 +65,3 @@ def schema_faults(found: Mapping[tuple[str, str], str]) -> list[str]:
 def remedy(found: Mapping[tuple[str, str], str]) -> str:
     """The statements that put missing triggers and indexes back."""
     return "\n".join(f"{sql};" for key, sql in OBJECTS.items() if key not in found and key[0] != "table")
-
-
-def _words(sql: str) -> str:
-    return re.sub(r"\s+", " ", sql).strip()

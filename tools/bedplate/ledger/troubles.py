@@ -1,6 +1,7 @@
 """What SQLite's errors mean for the person who reads them."""
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
@@ -8,14 +9,30 @@ from sqlalchemy.exc import DBAPIError
 from bedplate.model.faults import BedplateError, Busy, Refused
 
 PRIMARY = 0xFF  # an extended result code holds the primary one in its low byte
+SQL_ERRORS = (sqlite3.Error, DBAPIError)  # as the driver raises them, and as SQLAlchemy wraps them
 
 
 class Damaged(Refused):
     """What lies in the ledger is not what was recorded: nothing is built on it."""
 
 
+# primary result code -> class of error, what to do next; {path} and {folder} are filled in
+REMEDIES: dict[int, tuple[Callable[[str], BedplateError], str]] = {
+    sqlite3.SQLITE_BUSY: (Busy, "another process holds it (see: fuser {path}); try again when it has ended"),
+    sqlite3.SQLITE_FULL: (BedplateError, "free space there (see: df {folder}), then repeat the command"),
+    sqlite3.SQLITE_READONLY: (BedplateError, "you must be able to write the file, its -wal and -shm, and {folder}"),
+    sqlite3.SQLITE_CANTOPEN: (BedplateError, "you must be able to read and write it, and {folder}"),
+    sqlite3.SQLITE_IOERR: (BedplateError, "look at the disk of {folder} (dmesg, df); then: bedplate ledger verify"),
+    sqlite3.SQLITE_CORRUPT: (Damaged, "the file is damaged: run bedplate ledger verify, and restore a copy of it"),
+    sqlite3.SQLITE_NOTADB: (Damaged, "the file is no SQLite database: restore a copy of it, or correct fleet.yml"),
+    sqlite3.SQLITE_CONSTRAINT: (Damaged, "run: bedplate ledger verify"),
+}
+REMEDIES[sqlite3.SQLITE_LOCKED] = REMEDIES[sqlite3.SQLITE_BUSY]
+REMEDIES[sqlite3.SQLITE_PERM] = REMEDIES[sqlite3.SQLITE_CANTOPEN]
+
+
 def code_of(fault: BaseException) -> int:
-    """SQLite's primary result code; 1 (error) where there is none."""
+    """SQLite's primary result code; 1 (SQLITE_ERROR) where there is none."""
     orig = fault.orig if isinstance(fault, DBAPIError) else fault
     return int(getattr(orig, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & PRIMARY
 
@@ -24,34 +41,12 @@ def said(fault: BaseException) -> str:
     return str(fault.orig if isinstance(fault, DBAPIError) else fault)
 
 
-def damaged(fault: BaseException) -> bool:
+def is_damage(fault: BaseException) -> bool:
     return code_of(fault) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 def trouble(fault: BaseException, path: Path, doing: str) -> BedplateError:
     """The error to raise for what SQLite said while doing something with a ledger."""
-    start = f"ledger {path}: {doing}: {said(fault)}"
-    match code_of(fault):
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return Busy(f"{start}; another process holds it (see: fuser {path}). Try again when it has ended")
-        case sqlite3.SQLITE_FULL:
-            return BedplateError(
-                f"{start}; nothing was recorded. Free space there (df {path.parent}), then repeat"
-            )
-        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-            return BedplateError(
-                f"{start}; nothing was recorded. The file, its -wal and -shm, and the directory {path.parent} "
-                "must be writable for you"
-            )
-        case sqlite3.SQLITE_IOERR:
-            return BedplateError(
-                f"{start}; nothing was recorded. Look at the disk of {path.parent} (dmesg, df), then run: "
-                "bedplate ledger verify"
-            )
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return Damaged(
-                f"{start}; the file is damaged. Run: bedplate ledger verify; then restore a copy of it"
-            )
-        case sqlite3.SQLITE_CONSTRAINT:
-            return Damaged(f"{start}; nothing was recorded. Run: bedplate ledger verify")
-    return BedplateError(f"{start}; nothing was recorded. Run: bedplate ledger verify")
+    make, remedy = REMEDIES.get(code_of(fault), (BedplateError, "run: bedplate ledger verify"))
+    undone = "; nothing was recorded" if doing == "append" else ""
+    return make(f"ledger {path}: {doing}: {said(fault)}{undone} ({remedy.format(path=path, folder=path.parent)})")
