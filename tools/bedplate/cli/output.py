@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import click
 from rich.console import Console
@@ -26,4 +25,4 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, tit
     Console().print(table)
 
 
-json_option: Any = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

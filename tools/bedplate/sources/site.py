@@ -1,11 +1,14 @@
 """A site on disk: the only reader of its files. It never writes one."""
 
 import json
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from bedplate.decide.check import Contents
 from bedplate.decide.lockdoc import LockDocument, parse_lock
+from bedplate.model.canonical import sha256
 from bedplate.model.environment import Environment, parse_environment
 from bedplate.model.faults import BadInput, Fault, Refused
 from bedplate.model.fleet import Fleet, parse_fleet
@@ -40,9 +43,7 @@ class Site:
                 faults += fault.faults
         if faults:
             raise BadInput(faults)
-        return parse_fleet(
-            texts[self.fleet_path], texts[rows], fleet_file=shown(self.fleet_path), csv_file=shown(rows)
-        )
+        return parse_fleet(texts[self.fleet_path], texts[rows], fleet_file=shown(self.fleet_path), csv_file=shown(rows))
 
     def environment_names(self) -> list[str]:
         """The environments that have a file, sorted."""
@@ -156,6 +157,32 @@ class Site:
                 f"{doing}: refused, {shown(self.fleet_path)}:{self.fleet.document.line('example')} says"
                 " `example: true`; its machines are invented (choose your site with --site or BEDPLATE_SITE)"
             )
+
+    def contents(self) -> tuple[Contents, list[Fault]]:
+        """All files of the site, and the faults of each."""
+        faults: list[Fault] = []
+
+        def read[T](reader: Callable[[], T]) -> T | None:
+            try:
+                return reader()
+            except BadInput as fault:
+                faults.extend(fault.faults)
+                return None
+
+        environments = {name: read(partial(self.environment, name)) for name in self.environment_names()}
+        images = {name: read(partial(self.image, name)) for name in self.image_definitions()}
+        named = [environment.archive.key for environment in environments.values() if environment]
+        named += [f"{definition}/{image.dockerfile}" for definition, image in images.items() if image]
+        contents = Contents(
+            fleet=read(lambda: self.fleet),
+            environments=environments,
+            models={name: read(partial(self.model, name)) for name in self.model_names()},
+            images=images,
+            locks={name: read(partial(self.lock, name)) for name in self.lock_names()},
+            digests={path: sha256((self.root / path).read_bytes()) for path in named if (self.root / path).is_file()},
+            root=shown(self.root),
+        )
+        return contents, faults
 
     def _known(self, what: str, name: str, known: list[str], folder: Path) -> None:
         if name not in known:
