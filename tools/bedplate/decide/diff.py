@@ -85,7 +85,7 @@ def _items(lock: LockDocument, *, one_kind: bool) -> dict[Layer, dict[str, _Item
 
 
 def _platform(lock: LockDocument) -> Iterator[tuple[Layer, str, str]]:
-    """What the layers say themselves, the kinds of node, and the archive, which nodes have as their source."""
+    """What the layers say themselves, the kinds of node, and the archive: their package source."""
     for layer, entry in lock.layers.items():
         for key, value in entry.items():
             yield Layer(layer), key, _said(value)

@@ -34,6 +34,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from bedplate.model.canonical import DIGEST, identity
 from bedplate.model.faults import BadInput, Fault
 from bedplate.model.layers import Layer
+from bedplate.model.text import dotted
+from bedplate.model.wording import JINJA
 
 SCHEMA = 1
 SUFFIX = ".lock.json"
@@ -42,7 +44,6 @@ LARGEST_INTEGER = 2**53 - 1  # RFC 8785 writes numbers as IEEE doubles
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")  # Debian Policy 5.6.1
 _VERSION = re.compile(r"(?:[0-9]+:)?[0-9A-Za-z][A-Za-z0-9.+~-]*")  # Debian Policy 5.6.12
-_JINJA = re.compile(r"\{\{|\{%|\{#")
 _PLACEHOLDER = re.compile(r"todo|changeme|xxx+|tbd|<[^>]*>", re.IGNORECASE)
 _LATEST = re.compile(r"(?:.*[:/@=])?latest", re.IGNORECASE)
 
@@ -119,10 +120,7 @@ class LockDocument:
             BadInput: the environment is not for that kind.
         """
         self._covers(kind)
-        return {
-            name: Package(name=name, **entry)
-            for name, entry in sorted(self.document["packages"][kind].items())
-        }
+        return {name: Package(name=name, **entry) for name, entry in sorted(self.document["packages"][kind].items())}
 
     @property
     def image(self) -> Image | None:
@@ -152,9 +150,7 @@ class LockDocument:
 
     def _covers(self, kind: str) -> None:
         if kind not in self.kinds:
-            raise BadInput(
-                f"environment {self.name} is for {', '.join(sorted(self.kinds))}: not for kind {kind}"
-            )
+            raise BadInput(f"environment {self.name} is for {', '.join(sorted(self.kinds))}: not for kind {kind}")
 
 
 def assemble(
@@ -176,9 +172,7 @@ def assemble(
         "kinds": {kind: dict(entry) for kind, entry in kinds.items()},
         "archive": {**archive, "components": list(archive["components"])},
         "layers": {str(layer): dict(entry) for layer, entry in layers.items()},
-        "packages": {
-            kind: {p: package.as_dict() for p, package in of.items()} for kind, of in packages.items()
-        },
+        "packages": {kind: {p: package.as_dict() for p, package in of.items()} for kind, of in packages.items()},
         "image": None if image is None else image.as_dict(),
         "config": {key: dict(entry) for key, entry in config.items()},
     }
@@ -204,7 +198,7 @@ def parse_lock(text: str, file: str) -> LockDocument:
     if found:
         lines = _lines(text)
         raise BadInput(
-            Fault(file, _nearest(lines, path), f"{'.'.join(map(str, path)) or 'document'}: {what}", remedy)
+            Fault(file, _nearest(lines, path), f"{dotted(path) or 'document'}: {what}", remedy)
             for path, what, remedy in found
         )
     return LockDocument(document, identity(document))
@@ -247,7 +241,7 @@ class _Part(BaseModel):
 
 
 class _Kind(_Part):
-    model: Name
+    model: Text
     architecture: Name
 
 
@@ -262,9 +256,9 @@ class _Archive(_Part):
 class _Layer(_Part):
     # "" is "not there": null has no meaning here, so it is refused
     unmanaged: Text = ""
-    models: Annotated[list[Name], Field(min_length=1)] = []
-    distribution: Name = ""
-    release: Name = ""
+    models: Annotated[list[Text], Field(min_length=1)] = []
+    distribution: Text = ""
+    release: Text = ""
     definition: Relative = ""
 
 
@@ -406,13 +400,13 @@ def _forbidden_words(value: object, path: _Path) -> Iterator[_Found]:
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _forbidden_words(item, (*path, key))
-            if _JINJA.search(key):
+            if JINJA.search(key):
                 yield (*path, key), "key has a Jinja delimiter", "Ansible would evaluate it"
     elif isinstance(value, list):
         for at, item in enumerate(value):
             yield from _forbidden_words(item, (*path, at))
     elif isinstance(value, str):
-        if _JINJA.search(value):
+        if JINJA.search(value):
             yield path, f"has a Jinja delimiter: {value[:80]!r}", "Ansible would evaluate it"
         if _LATEST.fullmatch(value):
             yield path, f"names no bytes: {value[:80]!r}", "say which version"

@@ -1,0 +1,452 @@
+"""Locking an environment: from what is asked for to the bytes that it is.
+
+- Nothing is written unless all of it was found: packages, image, configuration. Every fault is told at once.
+- The first lock of a name that the ledger records is that name's lock for good: a change is a new environment.
+  The same bytes found again (the archive was signed anew, the image imported again) are no change.
+- The ledger is written first, the file second. So a lock file that this command wrote is one that the ledger
+  knows, and the event holds the whole document: what a run leaves that is killed between the two is a missing
+  file, and the next run writes it from the ledger. In the other order it would be a file on disk, ready to be
+  rolled out, of which there is no record.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from bedplate.decide.diff import differences
+from bedplate.decide.lockdoc import Image, LockDocument, Package, assemble, lock_text, parse_lock
+from bedplate.decide.reference import parse_reference
+from bedplate.ledger.store import Ledger
+from bedplate.model.canonical import identity, sha256
+from bedplate.model.environment import Environment
+from bedplate.model.event import Draft, Event
+from bedplate.model.faults import BadInput, BedplateError, Busy, Fault, Refused
+from bedplate.model.layers import Layer
+from bedplate.sources import checkout
+from bedplate.sources.apt import Answer, Archive, Problem, Source, open_archive
+from bedplate.sources.files import write_whole
+from bedplate.sources.registry import NotFound, Registry
+from bedplate.sources.site import Site, shown
+
+RESOLVED = "lock.resolved"
+CHANGES_SHOWN = 20  # lines of a refusal
+PREFIX_LENGTH = len("sha256:") + 12  # of an identity: what a person copies from a table
+
+
+def resolve(site: Site, name: str) -> LockDocument:
+    """Find the bytes of an environment; nothing is written.
+
+    Raises:
+        BadInput: something asked for cannot be had; carries every fault of packages, image and configuration.
+    """
+    environment = site.environment(name)
+    faults: list[Fault] = []
+    kinds = _kinds(site, environment, faults)
+    archive, packages = _packages(site, environment, kinds, faults)
+    image = _image(site, environment, faults)
+    config = _config(environment, faults)
+    if faults or archive is None:
+        raise BadInput(faults)
+    document = assemble(
+        name=environment.name,
+        spec_sha256=environment.spec_sha256,
+        kinds=kinds,
+        archive=archive,
+        layers=_layers(environment),
+        packages=packages,
+        image=image,
+        config=config,
+    )
+    return parse_lock(lock_text(document), shown(site.lock_path(name)))
+
+
+class Outcome(StrEnum):
+    """What writing a lock did."""
+
+    NEW = "new"
+    UNCHANGED = "unchanged"
+    RECORDED = "recorded"  # the file was there; the ledger did not know it
+    RESTORED = "restored"  # the ledger knew it; the file was missing or edited
+
+
+@dataclass(frozen=True)
+class Written:
+    """The lock that holds now, which is the earlier one where only the way to the bytes differs."""
+
+    outcome: Outcome
+    lock: LockDocument
+    path: Path
+    previous: LockDocument | None  # what the file held before, if that was another lock
+
+
+def write(site: Site, lock: LockDocument) -> Written:
+    """Record a lock in the ledger, and write its file.
+
+    Raises:
+        Refused: the ledger knows another lock of that name.
+        Busy: another process is writing a lock of this site.
+    """
+    path = site.lock_path(lock.name)
+    with _one_writer(path.parent), contextlib.closing(Ledger.open(site.ledger_url)) as ledger:
+        events = recorded(ledger, lock.name)
+        known = [_of_event(event) for event in events]
+        before = path.read_bytes() if path.exists() else None
+        on_disk = _readable(before, path) if before is not None else None
+        kept = _same(lock, known or ([on_disk] if on_disk else []))
+        if known and kept is None:
+            raise Refused(_other_lock(lock, known[0], events[0]))
+        holds = kept or lock
+        if not known:
+            body = {"environment": holds.name, "identity": holds.identity, "document": holds.document}
+            ledger.append(Draft(RESOLVED, (f"environment:{holds.name}",), body, holds.identity))
+        text = lock_text(holds.document).encode()
+        if before != text:
+            write_whole(path, text)
+    if known:
+        outcome = Outcome.UNCHANGED if before == text else Outcome.RESTORED
+    else:
+        outcome = Outcome.RECORDED if kept else Outcome.NEW
+    other = on_disk if on_disk and on_disk.identity != holds.identity else None
+    return Written(outcome, holds, path, other)
+
+
+def recorded(ledger: Ledger, name: str) -> list[Event]:
+    """The events that recorded a lock of this name, first one first."""
+    return list(ledger.events(kinds=[RESOLVED], subject=f"environment:{name}"))
+
+
+def refuse_stale(site: Site, environment: Environment, lock: LockDocument) -> None:
+    """Refuse a lock that is not of the environment file as it stands now.
+
+    Raises:
+        Refused: the file was changed after it was locked.
+    """
+    if environment.spec_sha256 != lock.spec_sha256:
+        file = shown(site.environment_path(environment.name))
+        raise Refused(
+            f"{file} is not what {environment.name} was locked from: its content is"
+            f" {environment.spec_sha256}, the lock was made from {lock.spec_sha256}"
+            f" (undo the change, or copy the file to a new name and run: bedplate lock NAME)"
+        )
+
+
+def verify_online(site: Site, name: str) -> list[Fault]:
+    """Whether archive and registry still have what an environment needs.
+
+    A locked environment needs the locked bytes; one that is not needs something for each thing it asks for.
+    """
+    environment = site.environment(name)
+    if not site.lock_path(name).exists():
+        faults: list[Fault] = []
+        _packages(site, environment, _kinds(site, environment, faults), faults)
+        _image(site, environment, faults)
+        return faults
+    lock = site.lock(name)
+    file = shown(site.lock_path(name))
+    found = list(_locked_packages(site, environment, lock, file))
+    if lock.image:
+        repository, _, digest = lock.image.reference.partition("@")
+        found += [
+            Fault(file, None, f"image {lock.image.name} {what}", remedy) for what, remedy in _absent(repository, digest)
+        ]
+    return found
+
+
+def find(site: Site, word: str) -> LockDocument:
+    """A lock by the name of its environment, by its file, or by (the start of) an identity in the ledger.
+
+    Raises:
+        BadInput: there is none, or the start fits several.
+    """
+    if word.endswith(".json") or "/" in word:
+        return read_file(Path(word))
+    if not word.startswith("sha256:"):
+        return site.lock(word)
+    if len(word) < PREFIX_LENGTH:
+        raise BadInput(f"{word}: too short: sha256: and at least 12 hex digits of an identity")
+    with contextlib.closing(Ledger.read(site.ledger_url)) as ledger:
+        locks = {event.environment: event for event in ledger.events(kinds=[RESOLVED])}
+    fitting = [event for known, event in locks.items() if str(known).startswith(word)]
+    if len(fitting) == 1:
+        return _of_event(fitting[0])
+    there = ", ".join(f"{event.body['environment']} {event.environment}" for event in fitting or locks.values())
+    said = "fits several locks" if fitting else "is the identity of no lock"
+    raise BadInput(f"{word} {said} in the ledger {site.ledger_url}, which knows {there or 'none'}")
+
+
+def read_file(path: Path) -> LockDocument:
+    """A lock from any file.
+
+    Raises:
+        BadInput: it cannot be read, or is no lock.
+    """
+    try:
+        return parse_lock(path.read_text(encoding="utf-8"), shown(path))
+    except (OSError, UnicodeDecodeError) as fault:
+        raise BadInput([Fault(shown(path), None, f"cannot be read: {fault}")]) from fault
+
+
+# --- the parts of a lock --------------------------------------------------------------------------
+
+
+def _kinds(site: Site, environment: Environment, faults: list[Fault]) -> dict[str, dict[str, str]]:
+    kinds = {}
+    for at, kind in enumerate(environment.kinds):
+        if kind not in site.fleet.kinds:
+            found, remedy = f'no kind "{kind}" in the fleet', f"known: {', '.join(site.fleet.kinds)}"
+            faults.append(environment.document.fault(("kinds", at), found, remedy))
+            continue
+        entry = site.fleet.kinds[kind]
+        kinds[kind] = {"model": entry.model, "architecture": entry.architecture}
+    return kinds
+
+
+def _layers(environment: Environment) -> dict[str, dict[str, object]]:
+    """What the lock says of each layer itself; packages, image and values have sections of their own."""
+    layers: dict[str, dict[str, object]] = {}
+    for layer, spec in environment.layers.items():
+        said = {"models": list(spec.models), "distribution": spec.distribution, "release": spec.release}
+        said |= {"definition": spec.definition, "unmanaged": spec.unmanaged}
+        layers[layer.value] = {key: value for key, value in said.items() if value}
+    return layers
+
+
+def _source(site: Site, environment: Environment) -> Source:
+    archive = environment.archive
+    path = site.key_path(archive.key)
+    try:
+        key = path.read_bytes()
+    except OSError as fault:
+        what = f"{shown(path)} cannot be read: {fault.strerror}"
+        remedy = "put the archive's public key there"
+        raise BadInput([environment.document.fault(("archive", "key"), what, remedy)]) from fault
+    return Source(archive.url, archive.suite, archive.components, key)
+
+
+@contextlib.contextmanager
+def _open(environment: Environment, source: Source, architecture: str) -> Iterator[Archive]:
+    """Open an archive; its faults stand at the environment's archive section."""
+    try:
+        opened = contextlib.ExitStack()
+        archive = opened.enter_context(open_archive(source, architecture))
+    except BadInput as fault:
+        raise BadInput([environment.document.fault(("archive", "url"), str(fault))]) from fault
+    with opened:
+        yield archive
+
+
+def _packages(
+    site: Site, environment: Environment, kinds: Mapping[str, Mapping[str, str]], faults: list[Fault]
+) -> tuple[dict[str, object] | None, dict[str, dict[str, Package]]]:
+    """The archive as it was asked, and what every kind of node gets from it."""
+    asked = environment.packages()
+    about: dict[str, object] | None = None
+    of_architecture: dict[str, dict[str, Package]] = {}
+    try:
+        source = _source(site, environment)
+        for architecture in sorted({entry["architecture"] for entry in kinds.values()}):
+            with _open(environment, source, architecture) as archive:
+                answer = archive.resolve({name: version for name, (_, version) in asked.items()})
+                faults += [_at(environment, asked, problem) for problem in answer.problems]
+                of_architecture[architecture] = _chosen(answer, asked)
+                about = {
+                    "url": source.url, "suite": source.suite, "components": list(source.components),
+                    "key_sha256": archive.key_sha256, "inrelease_sha256": archive.inrelease_sha256,
+                }  # fmt: skip
+    except BadInput as fault:
+        faults += fault.faults
+    return about, {kind: of_architecture.get(entry["architecture"], {}) for kind, entry in kinds.items()}
+
+
+def _chosen(answer: Answer, asked: Mapping[str, tuple[Layer, str]]) -> dict[str, Package]:
+    """The closure with its layers: what nobody asked for by name belongs to the operating system."""
+    return {
+        name: Package(
+            name, record.version, record.architecture, record.sha256, record.size, record.filename,
+            layer=(asked[name][0] if name in asked else Layer.OS).value, asked=name in asked,
+        )
+        for name, record in answer.packages.items()
+    }  # fmt: skip
+
+
+def _at(environment: Environment, asked: Mapping[str, tuple[Layer, str]], problem: Problem) -> Fault:
+    """A problem of apt at the line that asked."""
+    if problem.package is not None and problem.package in asked:
+        place = ("layers", asked[problem.package][0].value, "packages", problem.package)
+        return environment.document.fault(place, problem.found, problem.remedy)
+    found = f"{problem.package}: {problem.found}" if problem.package else problem.found
+    return environment.document.fault(("layers",), found, problem.remedy)
+
+
+def _config(environment: Environment, faults: list[Fault]) -> dict[str, dict[str, str]]:
+    spec = environment.layers[Layer.CONFIG]
+    if not spec.managed:
+        return {"templates": {}, "files_sha256": {}, "values": {}}
+    try:
+        hashes = {path: sha256(data) for path, data in checkout.roles().items()}
+    except BadInput as fault:
+        faults.append(environment.document.fault(("layers", "config"), str(fault)))
+        hashes = {}
+    return {
+        "templates": {path: digest for path, digest in hashes.items() if "/templates/" in path},
+        "files_sha256": {path: digest for path, digest in hashes.items() if "/templates/" not in path},
+        "values": dict(spec.values),
+    }
+
+
+# stage of a build record -> command that does it; in the order in which they are done
+_STAGES = (("built_at", "build"), ("pushed_at", "push"), ("imported_at", "import"))
+
+
+def _image(site: Site, environment: Environment, faults: list[Fault]) -> Image | None:
+    """The image as its build record and the registry have it."""
+    from bedplate.act.image import definition_sha256  # noqa: PLC0415
+
+    definition = environment.layers[Layer.IMAGE].definition
+    if definition is None:
+        return None
+    try:
+        asked = site.image(definition)
+        path = site.builds_path / f"{asked.name}.json"
+        record = site.build_record(asked.name) if path.exists() else {}
+        found = list(_record_faults(environment, record, definition_sha256(site, definition)))
+        if not found:
+            image = _recorded_image(record, asked.base_digest)
+            found = list(_absent(asked.repository, image.manifest_digest))
+            if not found:
+                return image
+        faults += [Fault(shown(path), None, f"image {asked.name} {what}", remedy) for what, remedy in found]
+    except BadInput as fault:
+        faults += fault.faults or [environment.document.fault(("layers", "image", "definition"), str(fault))]
+    return None
+
+
+def _record_faults(environment: Environment, record: Mapping[str, Any], definition: str) -> Iterator[tuple[str, str]]:
+    """What keeps a build record from being locked, if anything does."""
+    if not record:
+        yield "was never built", f"run: bedplate image build {environment.name}"
+        return
+    if record.get("definition_sha256") != definition:
+        what = f"was built from definition {record.get('definition_sha256')}, which is now {definition}"
+        yield what, f"run: bedplate image build {environment.name}, then push and import"
+        return
+    for stage, verb in _STAGES:
+        if not record.get(stage):
+            yield f"has no {stage}", f"run: bedplate image {verb} {environment.name}"
+            return
+
+
+def _recorded_image(record: Mapping[str, Any], base_digest: str) -> Image:
+    """The lock's image section from a complete build record.
+
+    Raises:
+        BadInput: the record lacks something that complete ones have.
+    """
+    try:
+        return Image(
+            name=record["name"], reference=f"{record['repository']}@{record['manifest_digest']}",
+            index_digest=record["index_digest"], manifest_digest=record["manifest_digest"],
+            config_digest=record["config_digest"], base_digest=base_digest,
+            squashfs_sha256=record["squashfs"]["sha256"], squashfs_size=record["squashfs"]["size"],
+            definition_sha256=record["definition_sha256"], build_record_sha256=identity(record),
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError) as fault:
+        what = f"the build record of image {record.get('name')} is damaged ({fault!r}): build the image again"
+        raise BadInput(what) from fault
+
+
+def _absent(repository: str, digest: str) -> Iterator[tuple[str, str]]:
+    """Why the registry does not give a manifest, if it does not."""
+    try:
+        reference = parse_reference(repository)
+        Registry(reference.host).manifest(reference.path, digest)
+    except NotFound as fault:
+        yield f"is not in the registry: {fault}", "push it: bedplate image push ENV"
+    except BedplateError as fault:
+        yield f"was not seen in the registry: {fault}", ""
+
+
+# --- what is still there --------------------------------------------------------------------------
+
+
+def _locked_packages(site: Site, environment: Environment, lock: LockDocument, file: str) -> Iterator[Fault]:
+    archive = lock.document["archive"]
+    try:
+        key = _source(site, environment).key
+        if sha256(key) != archive["key_sha256"]:
+            what = f"archive key is {sha256(key)}, the lock was made with {archive['key_sha256']}"
+            yield Fault(file, None, what, f"put that key back at {environment.archive.key}")
+        source = Source(archive["url"], archive["suite"], tuple(archive["components"]), key)
+        for kind, about in sorted(lock.kinds.items()):
+            with _open(environment, source, about["architecture"]) as opened:
+                for package in lock.packages(kind).values():
+                    yield from _locked_package(opened, package, f"{file}: packages.{kind}")
+    except BadInput as fault:
+        yield from fault.faults
+
+
+def _locked_package(archive: Archive, package: Package, place: str) -> Iterator[Fault]:
+    there = {record.sha256: record for record in archive.records(package.name)}
+    if package.sha256 in there and there[package.sha256].version == package.version:
+        return
+    same = [digest for digest, record in there.items() if record.version == package.version]
+    versions = ", ".join(archive.versions(package.name)) or "no version"
+    has = f"that version as {', '.join(same)}" if same else versions
+    what = f"{package.name} {package.version} {package.sha256} is not in the archive; it has {has}"
+    yield Fault(place, None, what, "put it back into the archive: a lock is these bytes")
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _one_writer(folder: Path) -> Iterator[None]:
+    """Between reading the ledger and writing file and event nobody else may lock the same name."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            what = f"another process is writing a lock in {shown(folder)}: try again when it has ended"
+            raise Busy(what) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def _of_event(event: Event) -> LockDocument:
+    return parse_lock(lock_text(event.body["document"]), f"event {event.id} of the ledger")
+
+
+def _readable(data: bytes, path: Path) -> LockDocument | None:
+    """What a file holds, if it is a lock at all."""
+    try:
+        return parse_lock(data.decode(), shown(path))
+    except (BadInput, UnicodeDecodeError):
+        return None
+
+
+def _same(lock: LockDocument, others: Iterable[LockDocument]) -> LockDocument | None:
+    """The one of others that asks for the same and got the same bytes."""
+    fitting = (other for other in others if other.spec_sha256 == lock.spec_sha256)
+    return next((other for other in fitting if not differences(other, lock)), None)
+
+
+def _other_lock(lock: LockDocument, known: LockDocument, event: Event) -> str:
+    changed = [
+        f"  {change.layer} {change.item}: {change.old or 'none'} -> {change.new or 'none'}"
+        for change in differences(known, lock)
+    ]
+    if len(changed) > CHANGES_SHOWN:
+        changed = [*changed[:CHANGES_SHOWN], f"  and {len(changed) - CHANGES_SHOWN} more"]
+    lines = (
+        f"{lock.name} was locked as {known.identity} at {event.at} by {event.actor}:",
+        f"a change is a new environment: copy {lock.name}.yml to a new name, and lock that. Changed:",
+        *(changed or [f"  {lock.name}.yml asks in another way, for the same bytes"]),
+    )
+    return "\n".join(lines)

@@ -1,0 +1,65 @@
+"""`bedplate lock`: resolve an environment to exact bytes, and record it."""
+
+from pathlib import Path
+
+import click
+
+from bedplate.act import lock as locks
+from bedplate.cli.output import json_option, print_json
+from bedplate.decide.diff import Difference, differences
+from bedplate.sources.site import open_site, shown
+
+SAID = {
+    locks.Outcome.NEW: "locked",
+    locks.Outcome.UNCHANGED: "unchanged: the ledger and the file have it",
+    locks.Outcome.RECORDED: "unchanged: the file was there, the ledger has it now",
+    locks.Outcome.RESTORED: "the file was missing or edited: written again as the ledger has it",
+}
+
+
+@click.command()
+@click.argument("environment", metavar="ENV")
+@json_option
+@click.pass_obj
+def lock(site_path: Path, environment: str, as_json: bool) -> None:
+    """Find the exact bytes of ENV: packages of the archive, the image, the configuration.
+
+    Writes environments/ENV.lock.json and records it in the ledger, or tells every fault and writes nothing.
+    What the ledger knows is never changed: a change is a new environment.
+
+    \b
+    Example:
+      bedplate lock A
+    """
+    site = open_site(site_path)
+    written = locks.write(site, locks.resolve(site, environment))
+    holds, previous = written.lock, written.previous
+    changes = differences(previous, holds) if previous else []
+    counts = {kind: len(holds.packages(kind)) for kind in sorted(holds.kinds)}
+    if as_json:
+        print_json({
+            "environment": holds.name, "identity": holds.identity, "outcome": written.outcome.value,
+            "file": shown(written.path), "packages": counts,
+            "image": holds.image.reference if holds.image else None,
+            "previous": previous.identity if previous else None, "changes": [as_dict(change) for change in changes],
+        })  # fmt: skip
+        return
+    click.echo(f"{holds.name} {holds.identity}")
+    click.echo(f"  {SAID[written.outcome]}: {shown(written.path)}")
+    for kind, count in counts.items():
+        asked = sum(package.asked for package in holds.packages(kind).values())
+        click.echo(f"  {kind}: {count} packages, {asked} asked for and {count - asked} that these need")
+    click.echo(f"  image: {holds.image.reference if holds.image else 'unmanaged: ' + (holds.unmanaged('image') or '')}")
+    if previous:
+        click.echo(f"  the file held another lock before, {previous.identity}; changes:")
+    for change in changes:
+        click.echo(f"    {change.layer}: {said(change)}")
+
+
+def said(change: Difference) -> str:
+    """One difference on one line."""
+    return f"{change.item}: {change.old or '(none)'} -> {change.new or '(none)'}"
+
+
+def as_dict(change: Difference) -> dict[str, str | None]:
+    return {"layer": change.layer.value, "item": change.item, "old": change.old, "new": change.new}
