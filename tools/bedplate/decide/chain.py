@@ -12,7 +12,7 @@ Example:
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bedplate.model.canonical import DIGEST, sha256
 from bedplate.model.event import AT, GENESIS, Event, event_sha256, parse_body, parse_subjects
@@ -127,6 +127,23 @@ def check_chain(rows: Iterable[Row | Unreadable], *, expect_head: tuple[int, str
         last, links = max(last, row.id), _links(row, judged)
     if expect_head is not None and not noted_seen and expect_head[0] > last:
         yield Damage(last + 1, f"{_missing(last + 1, expect_head[0])}: the tail was cut off behind event {last}")
+
+
+def judge_in_place(row: Row, before: Row | None, after: Row | None) -> Judged:
+    """Judge one event, and whether its neighbours name each other; None: there is no such neighbour."""
+    judged = judge(row)
+    wrong = list(judged.wrong)
+    if row.id == 1:
+        links = frozenset({GENESIS.encode()})
+    else:
+        links = frozenset() if before is None else _links(before, judge(before))
+    if row.id > 1 and before is None:
+        wrong.append(f"its predecessor, event {row.id - 1}, is missing")
+    elif row.previous not in links:
+        wrong.append(_misfit(row, links))
+    if after is not None and not judge(after).wrong and after.previous not in _links(row, judged):
+        wrong.append(f"event {after.id} names {_shown(after.previous)} as its predecessor: one was replaced")
+    return replace(judged, wrong=tuple(wrong))
 
 
 def _links(row: Row, judged: Judged) -> frozenset[bytes]:

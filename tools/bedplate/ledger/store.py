@@ -28,7 +28,7 @@ from typing import Any, Self
 from sqlalchemy import Connection, Select, create_engine, func, insert, select
 from sqlalchemy.pool import StaticPool
 
-from bedplate.decide.chain import Damage, Judged, Row, judge
+from bedplate.decide.chain import Damage, Judged, Row, judge, judge_in_place
 from bedplate.ledger import connection as connections
 from bedplate.ledger.examination import PAGE, Examination, examine, row_of
 from bedplate.ledger.schema import event, stored
@@ -134,16 +134,20 @@ class Ledger:
             query = query.where(func.instr(event.c.subjects, written) > 0)
         return self._sound_events(query, after, subject)
 
-    def judged(self, *, after: int = 0) -> Iterator[tuple[int, Judged]]:
+    def judged(self, *, after: int = 0, kinds: Collection[str] | None = None) -> Iterator[tuple[int, Judged]]:
         """Every event with what is wrong with it by itself: for showing a ledger, whatever its state."""
-        for page in self._pages(stored, after):
+        query = stored if kinds is None else stored.where(event.c.kind.in_(kinds))
+        for page in self._pages(query, after):
             yield from ((row.id, judge(row)) for row in page)
 
     def event(self, event_id: int) -> Judged | None:
-        """One event with what is wrong with it by itself; None where the ledger has none of this id."""
+        """One event with what is wrong with it, in its place too; None where the ledger has none of this id."""
+        near = stored.where(event.c.id.between(event_id - 1, event_id + 1))
         with self._mutex, self._transaction("read", "BEGIN") as connection:
-            found = connection.execute(stored.where(event.c.id == event_id)).one_or_none()
-        return None if found is None else judge(row_of(found))
+            rows = {row.id: row for row in map(row_of, connection.execute(near))}
+        if event_id not in rows:
+            return None
+        return judge_in_place(rows[event_id], rows.get(event_id - 1), rows.get(event_id + 1))
 
     def head(self) -> tuple[int, str]:
         """Id and sha256 of the last event; (0, "sha256:000…") of an empty ledger."""

@@ -1,0 +1,158 @@
+"""An event as one line for a person: what it says beside its time, actor, kind and subjects.
+
+A kind that is not known here, or a body of another shape, is shown raw and never dropped: older and newer
+programs share a ledger. `ledger show` has the whole body.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from bedplate.model.event import Event
+from bedplate.model.nodes import fold
+
+NODE, ENVIRONMENT = "node:", "environment:"
+DIGITS = 12  # of a digest: enough to tell the environments of a site apart, and to find one with --env
+WIDTH = 160  # characters of a summary: a line, not a page
+
+Body = Mapping[str, Any]
+
+
+def summary(event: Event) -> str:
+    """What an event says, in one printable line."""
+    tell = TELL.get(event.kind, _raw)
+    try:
+        text = tell(event.body)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        text = _raw(event.body)
+    return printable(text)
+
+
+def printable(text: str, width: int = WIDTH) -> str:
+    """Text on one line, without what would steer a terminal, cut at width."""
+    line = "".join(letter if letter.isprintable() else " " for letter in text)
+    line = " ".join(line.split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def subjects(event: Event, *, environment_name: str | None = None) -> str:
+    """Subjects with the nodes folded: n[1-4] rollout:7; the environment only where no column names it."""
+    nodes = [subject.removeprefix(NODE) for subject in event.subjects if subject.startswith(NODE)]
+    others = [
+        subject
+        for subject in event.subjects
+        if not subject.startswith(NODE) and subject != f"{ENVIRONMENT}{environment_name}"
+    ]
+    return printable(" ".join(([folded(nodes)] if nodes else []) + others), 10 * WIDTH) or "-"
+
+
+def folded(names: Iterable[str]) -> str:
+    names = list(names)
+    try:
+        return fold(names)
+    except Exception:  # noqa: BLE001  a name that is no host name is still shown
+        return ",".join(names)
+
+
+def short(identity: str) -> str:
+    return identity.removeprefix("sha256:")[:DIGITS]
+
+
+def environment(event: Event, names: Mapping[str, str]) -> str:
+    """NAME@12 digits of its identity; `-` for none. names: identity -> name, of the locks that the ledger has."""
+    if event.environment is None:
+        return "-"
+    return f"{printable(names.get(event.environment, '?'))}@{short(event.environment)}"
+
+
+def _raw(body: Body) -> str:
+    return json.dumps(body, sort_keys=True, ensure_ascii=False) if body else ""
+
+
+def _lock(body: Body) -> str:
+    document = body["document"]
+    packages = ", ".join(f"{len(found)} packages for {kind}" for kind, found in sorted(document["packages"].items()))
+    image = document["image"]
+    return f"{body['environment']}: {packages or 'no packages'}, {_image_of_lock(image)}"
+
+
+def _image_of_lock(image: Body | None) -> str:
+    return "no image" if image is None else f"image {image['name']}@{short(image['manifest_digest'])}"
+
+
+def _image(body: Body) -> str:
+    parts = [f"{body['name']}@{short(body['manifest_digest'])}" if body.get("manifest_digest") else str(body["name"])]
+    if body.get("repository"):
+        parts.append(str(body["repository"]))
+    if body.get("squashfs"):
+        squashfs = body["squashfs"]
+        parts.append(f"squashfs {short(squashfs['sha256'])}, {squashfs['size']} bytes")
+    return ", ".join(parts)
+
+
+def _started(body: Body) -> str:
+    plan = body["plan"]
+    batches = " ".join(f"{batch['name']} {len(batch['nodes'])}" for batch in plan["batches"])
+    nodes = sum(len(batch["nodes"]) for batch in plan["batches"])
+    parts = [f"{body['environment']} on {nodes} nodes" + (f": {batches}" if batches else "")]
+    parts += [f"{len(plan[key])} {word}" for key, word in REST if plan.get(key)]
+    if body.get("approved_by"):
+        parts.append(f"approved by {body['approved_by']}: {body['reason']}")
+    return ", ".join(parts)
+
+
+REST = (("at_target", "there already"), ("in_doubt", "in doubt first"), ("bad", "failed before"))
+
+
+def _batch(body: Body) -> str:
+    return f"batch {int(body['batch']) + 1}" + (f" ({body['name']})" if body.get("name") else "")
+
+
+def _stopped(body: Body) -> str:
+    return f"{_batch(body)}: {body['reason']}"
+
+
+def _ended(body: Body) -> str:
+    return ", ".join(f"{count} {status}" for status, count in sorted(body["nodes"].items()))
+
+
+def _abandoned(body: Body) -> str:
+    return f"its process was gone when rollout {body['found_by']} began"
+
+
+def _step(body: Body) -> str:
+    return f"{body['step']}: {body['result']}"
+
+
+def _failed(body: Body) -> str:
+    return f"{body['step']}: {body['why']}"
+
+
+def _done(body: Body) -> str:
+    return f"files {short(body['manifest_sha256'])}"
+
+
+def _verified(body: Body) -> str:
+    checks = body.get("checks")
+    count = f", {len(checks)} checks" if isinstance(checks, list | dict) else ""
+    return f"{body['verdict']}{count}" + (f": {body['why']}" if body.get("why") else "")
+
+
+# kind of event -> what its body says; a new kind is a new line here
+TELL: Mapping[str, Callable[[Body], str]] = {
+    "lock.resolved": _lock,
+    "image.built": _image,
+    "image.pushed": _image,
+    "image.imported": _image,
+    "rollout.started": _started,
+    "rollout.stopped": _stopped,
+    "rollout.ended": _ended,
+    "rollout.abandoned": _abandoned,
+    "batch.admitted": _batch,
+    "batch.held": _stopped,
+    "step.ended": _step,
+    "node.done": _done,
+    "node.failed": _failed,
+    "node.unreachable": _failed,
+    "node.verified": _verified,
+}
