@@ -1,0 +1,257 @@
+"""The life of a lab: up, down, and what state it is in."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bedplate.model.faults import BadInput, BedplateError, Busy, NodesFailed, Refused
+
+from lab import controller, hosts, machine, network, record, registry, site, trees
+from lab.archive import Archive, archive
+from lab.baseimage import BaseImage, base_image
+from lab.hosts import State
+from lab.places import ARCHIVE_PORT, BRIDGE_ADDRESS, CHECKOUT, CONTROLLER, MAX_NODES, Places, node_names
+from lab.record import Record
+from lab.steps import Steps
+
+PROGRAMS = (
+    "systemd-nspawn", "ip", "mmdebstrap", "gpg", "aptly", "ssh-keygen", "docker-registry", "skopeo", "htpasswd", "openssl",
+    "nsenter", "unshare", "setpriv", "dpkg-deb",
+)  # fmt: skip
+SERVICES = ("archive", "registry")
+BOOT_S = 120.0  # 40 hosts took 13 s on two quiet cores
+POWER_OFF_S = 8.0
+INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
+INOTIFY_PER_HOST = 8  # Linux's default of 128 ran out at about 20 hosts
+
+
+@dataclass(frozen=True)
+class Status:
+    """`up`: all of it runs. `down`: nothing of it exists. `broken`: something runs or was left behind."""
+
+    state: str
+    record: Record | None
+    hosts: tuple[State, ...]
+    services: dict[str, bool]
+    left: tuple[str, ...] = ()  # what a dead lab left, when there is no record to go by
+
+
+@contextmanager
+def turn(places: Places) -> Iterator[None]:
+    """Only one `up`, `down` or `break` at a time. The kernel lets go of the lock of a dead process."""
+    try:
+        places.state.mkdir(parents=True, exist_ok=True)
+    except PermissionError as fault:
+        raise BadInput(f"{places.state}: {fault.strerror} (a lab needs root: sudo bedplate lab up)") from fault
+    with places.lock.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as fault:
+            file.seek(0)
+            raise Busy(f"another lab command works on {places.state}: {file.read().strip()} (wait for it)") from fault
+        file.truncate(0)
+        file.write(f"process {os.getpid()} since {_now()}\n")
+        file.flush()
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+def require_root() -> None:
+    if os.geteuid() != 0:
+        raise BadInput("a lab makes network namespaces, mounts and hosts: run it as root (sudo bedplate lab ...)")
+
+
+def require_programs() -> None:
+    missing = [name for name in PROGRAMS if shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is None]
+    if missing:
+        raise BadInput(f"the lab needs {', '.join(missing)} on this machine (run: tools/setup)")
+
+
+def status(places: Places) -> Status:
+    """What there is of a lab, from what runs, not from what a file says."""
+    found = record.read(places)
+    running = machine.programs(places)
+    left = [f"cgroup {name}" for name in running] + [f"namespace {name}" for name in network.namespaces(places)]
+    left += [f"mount {path}" for path in machine.mounts_below(places.live)]
+    services = {name: bool(machine.pids(places, name)) for name in SERVICES}
+    if found is None:
+        left += [str(places.live)] if places.live.exists() else []
+        return Status("broken" if left else "down", None, (), services, tuple(left))
+    with ThreadPoolExecutor(8) as pool:
+        states = tuple(pool.map(lambda host: hosts.state(places, host), found.hosts))
+    whole = found.phase == "up" and all(services.values()) and all(state.state == "running" for state in states)
+    return Status("up" if whole else "broken", found, states, services, tuple(left))
+
+
+def up(places: Places, steps: Steps, *, nodes: int, fresh: bool) -> bool:
+    """Bring a lab up; False when one was up already and was left alone."""
+    require_root()
+    require_programs()
+    if not site.FEWEST_NODES <= nodes <= MAX_NODES:
+        raise BadInput(f"--nodes {nodes}: a lab has {site.FEWEST_NODES} to {MAX_NODES} nodes")
+    with turn(places):
+        before = status(places)
+        if before.state == "up" and before.record is not None and not fresh:
+            _same(before.record, nodes)
+            steps.say(f"the lab runs since {before.record.since}, with {nodes} nodes: left as it is")
+            if before.record.trees != _tree_names(places):
+                steps.say("note: uv.lock or the package lists changed since; `bedplate lab up --fresh` takes the new ones")
+            return False
+        if before.state != "down":
+            steps.say(_found(before))
+            _clean(places, steps)
+        trees.forget_unfinished(places)
+        try:
+            _bring_up(places, steps, nodes)
+        except BaseException:
+            steps.say("the lab did not come up: cleaning up (logs are kept)")
+            _keep_logs(places)
+            _clean(places, steps)
+            raise
+    return True
+
+
+def down(places: Places, steps: Steps, *, purge: bool) -> bool:
+    """End a lab; False when there was none. With purge the cached trees and archive go too."""
+    require_root()
+    with turn(places):
+        before = status(places)
+        existed = before.state != "down"
+        if existed:
+            _clean(places, steps)
+        if purge:
+            trees.forget_unfinished(places)
+            shutil.rmtree(places.cache, ignore_errors=True)
+            shutil.rmtree(places.state / "last-logs", ignore_errors=True)
+            steps.say(f"cache {places.cache} deleted")
+    return existed
+
+
+def _same(found: Record, nodes: int) -> None:
+    if found.nodes != nodes:
+        raise Refused(
+            f"a lab with {found.nodes} nodes runs since {found.since}, {nodes} were asked for "
+            f"(run: bedplate lab up --nodes {nodes} --fresh, which ends it and all that is in it)"
+        )
+
+
+def _found(before: Status) -> str:
+    if before.state == "up":
+        return "the running lab goes, a fresh one comes"
+    bad = [f"{state.host} {state.state}" for state in before.hosts if state.state != "running"]
+    bad += [f"{name} off" for name, alive in before.services.items() if not alive]
+    what = ", ".join(bad) if before.record else ", ".join(before.left)
+    if before.record and before.record.phase != "up":
+        return f"a `lab up` of {before.record.since} (process {before.record.pid}) did not finish: cleaning up what it left"
+    return f"what was left of a lab is cleaned up: {what}"
+
+
+def _tree_names(places: Places) -> list[str]:
+    return [path(places).name for path in (trees.node_tree_path, trees.controller_layer_path, trees.venv_layer_path)]
+
+
+def _materials(places: Places, steps: Steps) -> tuple[trees.Trees, Archive, BaseImage]:
+    """Trees beside archive and base image: two cores, two lines of work."""
+    with ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(trees.trees, places, steps)
+        try:
+            packages = archive(places, steps)
+            image = base_image(places, steps)
+        finally:
+            made = waiting.result()
+    return made, packages, image
+
+
+def _bring_up(places: Places, steps: Steps, nodes: int) -> None:
+    names = [CONTROLLER, *node_names(nodes)]
+    places.live.mkdir(parents=True)
+    made = Record(nodes, "starting", os.getpid(), _now())
+    record.write(places, made)
+    lower, packages, image = _materials(places, steps)
+    made.trees = _tree_names(places)
+    made.inotify_instances = _raise_inotify(len(names))
+    record.write(places, made)
+    with steps.step(f"network, registry, archive and {len(names)} hosts"):
+        network.make(places, names)
+        store = registry.make(places)
+        registry.start(places, store)
+        machine.start(
+            places, "archive",
+            ["/usr/bin/env", "python3", "-E", str(CHECKOUT / "tests/lab/serve.py"), BRIDGE_ADDRESS, str(ARCHIVE_PORT), str(packages.public)],
+            log=places.logs / "archive.log", namespace=places.namespace(),
+        )  # fmt: skip
+        identity, public = hosts.key_pair(places.live / "ssh/id_ed25519", "bedplate-lab")
+        roots = {name: hosts.make_root(places, name, lower.controller if name == CONTROLLER else lower.node) for name in names}
+        host_keys = {name: hosts.furnish(root, name, names, public) for name, root in roots.items()}
+        files = site.site_files(
+            site.Given(
+                nodes=nodes, architecture=trees.architecture(), archive_key=packages.key, real_packages=packages.real,
+                registry=registry.ADDRESS, base_repository=registry.BASE_REPOSITORY, base_digest=image.digest,
+                host_keys=host_keys,
+            )
+        )  # fmt: skip
+        controller.furnish(roots[CONTROLLER], store, files, identity)
+        for name in names:
+            hosts.start(places, name, controller.nspawn_options(places) if name == CONTROLLER else ())
+    with steps.step("base image into the registry"):
+        registry.push_base(places, store, image)
+    with steps.step("hosts boot"):
+        states = hosts.wait(places, names, patience_s=BOOT_S, told=lambda state: _tell(steps, state))
+    bad = [state for state in states.values() if state.state != "running"]
+    if bad:
+        said = ", ".join(f"{state.host} {state.state} {' '.join(state.failed)}".rstrip() for state in bad)
+        raise NodesFailed(f"not every host came up: {said} (logs: {places.state / 'last-logs'})")
+    made.phase = "up"
+    record.write(places, made)
+
+
+def _tell(steps: Steps, state: State) -> None:
+    if state.state != "running":
+        steps.say(f"{state.host}: {state.state} {' '.join(state.failed)}".rstrip())
+
+
+def _clean(places: Places, steps: Steps) -> None:
+    """Take everything away that a lab of this name has or had, whoever made it and however far it came."""
+    found = record.read(places)
+    names = machine.programs(places)
+    running = [name for name in names if name not in SERVICES]
+    machine.thaw(places, running)
+    machine.power_off(places, running, patience_s=POWER_OFF_S)
+    machine.kill(places, names)
+    network.remove(places)
+    hosts.remove(places)
+    if found and found.inotify_instances is not None:
+        INOTIFY.write_text(f"{found.inotify_instances}\n")
+    left = status(places)
+    if left.state != "down":
+        raise BedplateError(f"the lab is not gone: {', '.join(left.left)} (run: bedplate lab down)")
+    steps.say("no host, service, namespace or mount of the lab is left")
+
+
+def _keep_logs(places: Places) -> None:
+    kept = places.state / "last-logs"
+    shutil.rmtree(kept, ignore_errors=True)
+    if places.logs.is_dir():
+        shutil.copytree(places.logs, kept)
+
+
+def _raise_inotify(count: int) -> int | None:
+    """The machine's own value when it had to be raised: `down` puts it back."""
+    own = int(INOTIFY.read_text())
+    needed = count * INOTIFY_PER_HOST
+    if own >= needed:
+        return None
+    INOTIFY.write_text(f"{needed}\n")
+    return own
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,193 @@
+"""The machine that a lab runs on: its cgroups, and programs that go on in the background.
+
+Two kinds: with systemd as PID 1 every program is a transient unit in a slice of the lab; without it (a container,
+a small VM, hybrid cgroup v1) every program gets a directory of its own in each hierarchy that systemd-nspawn uses.
+Either way the cgroup is the one handle that finds every process of a dead lab: pid files go stale, and a host's
+systemd outlives a killed systemd-nspawn.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bedplate.process import run
+
+from lab.places import Places
+
+CGROUP = Path("/sys/fs/cgroup")
+REBOOT = 133  # systemd-nspawn --keep-unit ends with it when the host asks for a reboot
+POWER_OFF = signal.SIGRTMIN + 4  # what systemd as PID 1 takes for a clean power-off
+
+
+def has_systemd() -> bool:
+    return Path("/run/systemd/system").is_dir()
+
+
+def _hierarchies() -> list[Path]:
+    """Where a program's cgroup has to be made; the last is the cgroup2 one."""
+    if (CGROUP / "cgroup.controllers").exists():
+        return [CGROUP]
+    return [CGROUP / "systemd", CGROUP / "unified"]
+
+
+def _tops(places: Places) -> list[Path]:
+    if has_systemd():
+        return [_hierarchies()[-1] / f"{places.name}.slice"]
+    return [hierarchy / places.name for hierarchy in _hierarchies()]
+
+
+def _unit(places: Places, name: str) -> str:
+    return f"{places.name}-{name}.service"
+
+
+def cgroup(places: Places, name: str) -> Path:
+    """The cgroup2 directory of a program."""
+    return _tops(places)[-1] / (_unit(places, name) if has_systemd() else name)
+
+
+def programs(places: Places) -> list[str]:
+    """Everything of this lab that has a cgroup, alive or not."""
+    names = {entry.name for top in _tops(places) if top.is_dir() for entry in top.iterdir() if entry.is_dir()}
+    if has_systemd():
+        prefix = f"{places.name}-"
+        return sorted(name.removeprefix(prefix).removesuffix(".service") for name in names if name.startswith(prefix))
+    return sorted(names)
+
+
+def pids(places: Places, name: str) -> list[int]:
+    found: list[int] = []
+    for procs in cgroup(places, name).rglob("cgroup.procs"):
+        try:
+            found += [int(line) for line in procs.read_text().split()]
+        except OSError:  # a cgroup that ended while we looked
+            continue
+    return found
+
+
+def init_of(places: Places, host: str) -> int | None:
+    """PID 1 of a host, seen from the machine; None when the host does not run."""
+    try:
+        candidates = (cgroup(places, host) / "payload/init.scope/cgroup.procs").read_text().split()
+        for pid in candidates:
+            status = Path("/proc", pid, "status").read_text()
+            if next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[-1] == "1":
+                return int(pid)
+    except OSError:
+        return None
+    return None
+
+
+def start(
+    places: Places, name: str, argv: Sequence[str], *, log: Path, namespace: str | None = None,
+    environment: Mapping[str, str] | None = None, host: bool = False,
+) -> None:  # fmt: skip
+    """Start a program that outlives us, in a cgroup of its own, its output appended to a log."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if has_systemd():
+        properties = [f"StandardOutput=append:{log}", f"StandardError=append:{log}", "KillMode=mixed"]
+        if namespace:
+            properties.append(f"NetworkNamespacePath=/run/netns/{namespace}")
+        if host:
+            properties += ["Delegate=yes", f"RestartForceExitStatus={REBOOT}", f"SuccessExitStatus={REBOOT}", "RestartSec=1"]
+        run([
+            "systemd-run", "--quiet", "--collect", f"--unit={_unit(places, name)}", f"--slice={places.name}.slice",
+            *(f"--property={text}" for text in properties),
+            *(f"--setenv={key}={value}" for key, value in (environment or {}).items()), *argv,
+        ])  # fmt: skip
+        return
+    directories = [top / name for top in _tops(places)]
+    for directory in directories:
+        directory.mkdir(parents=True, exist_ok=True)
+    enter = "".join(f"echo $$ > {directory}/cgroup.procs; " for directory in directories)
+    inside = ["ip", "netns", "exec", namespace] if namespace else []
+    with log.open("ab") as output:
+        # Not process.run: this one must go on when we end; setsid keeps a Ctrl-C in our terminal away from it.
+        subprocess.Popen(
+            ["/bin/sh", "-c", enter + 'exec "$@"', "sh", *inside, *argv],
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            env={**os.environ, **(environment or {})}, cwd="/",
+        )  # fmt: skip
+
+
+def power_off(places: Places, hosts: Sequence[str], *, patience_s: float) -> None:
+    """Shut hosts down as a power button would; who is not gone in time is killed with the rest."""
+    for host in hosts:
+        init = init_of(places, host)
+        if init is not None:
+            os.kill(init, POWER_OFF)
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline and any(pids(places, host) for host in hosts):
+        time.sleep(0.05)
+
+
+def freeze(places: Places, name: str) -> None:
+    """Stop every process of a program where it is: what a hanging machine looks like from outside."""
+    (cgroup(places, name) / "cgroup.freeze").write_text("1")
+
+
+def thaw(places: Places, names: Sequence[str]) -> None:
+    for name in names:
+        switch = cgroup(places, name) / "cgroup.freeze"
+        if switch.exists():
+            switch.write_text("0")
+
+
+def kill(places: Places, names: Sequence[str]) -> None:
+    """End every process in the cgroups of these programs and take the cgroups away."""
+    if has_systemd():
+        # `systemctl kill` first: a plain stop of a unit with Restart would wait for a host to shut down.
+        for name in names:
+            run(["systemctl", "kill", "--signal=KILL", _unit(places, name)], check=False)
+        run(["systemctl", "stop", *(_unit(places, name) for name in names)], check=False) if names else None
+        run(["systemctl", "reset-failed", *(_unit(places, name) for name in names)], check=False) if names else None
+    for name in names:
+        switch = cgroup(places, name) / "cgroup.kill"
+        if switch.exists():
+            switch.write_text("1")
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and any(pids(places, name) for name in names):
+        time.sleep(0.05)
+    for top in _tops(places):
+        for name in names:
+            _remove(top / (_unit(places, name) if has_systemd() else name))
+        if not has_systemd() and top.is_dir() and not any(entry.is_dir() for entry in top.iterdir()):
+            _remove(top)
+    if has_systemd():
+        run(["systemctl", "stop", f"{places.name}.slice"], check=False)
+
+
+def _remove(directory: Path) -> None:
+    """rmdir a cgroup, depth first; a busy one stays and is found again by the next `down`."""
+    for inner in sorted(directory.rglob("*"), key=lambda path: len(path.parts), reverse=True):
+        if inner.is_dir():
+            _rmdir(inner)
+    _rmdir(directory)
+
+
+def _rmdir(directory: Path) -> None:
+    for _ in range(20):
+        try:
+            directory.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+
+
+def mounts_below(directory: Path) -> list[Path]:
+    """Mount points below a directory, innermost first."""
+    points = [line.split()[4].encode().decode("unicode_escape") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    below = [Path(point) for point in points if Path(point).is_relative_to(directory)]
+    return sorted(below, key=lambda path: len(path.parts), reverse=True)
+
+
+def unmount_below(directory: Path) -> None:
+    """Take every mount below a directory away; lazily where something still holds it."""
+    for point in mounts_below(directory):
+        if run(["umount", point], check=False).code:
+            run(["umount", "--lazy", point])

@@ -1,0 +1,68 @@
+"""Where a lab keeps its state, what it calls its things and which addresses it uses: no other module knows."""
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+CONTROLLER = "ctl"
+BRIDGE_ADDRESS = "10.77.0.1"  # archive and registry listen here, in the lab's own network namespace
+ARCHIVE_PORT = 8080
+REGISTRY_PORT = 5443
+SITE = Path("/var/lib/bedplate/site")  # in the controller host
+MAX_NODES = 200  # addresses .11 to .210
+
+
+@dataclass(frozen=True)
+class Places:
+    """One lab on this machine. `name` is the prefix of its namespaces, cgroups and units."""
+
+    state: Path
+    name: str
+    cache: Path
+
+    @cached_property
+    def live(self) -> Path:
+        """What one lab from `up` to `down` owns; gone afterwards."""
+        return self.state / "live"
+
+    @property
+    def record(self) -> Path:
+        return self.live / "lab.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.state / "lock"
+
+    @property
+    def logs(self) -> Path:
+        return self.live / "logs"
+
+    def host(self, name: str) -> Path:
+        return self.live / "hosts" / name
+
+    def namespace(self, host: str | None = None) -> str:
+        """The network namespace of a host; without one, the namespace of the bridge."""
+        return self.name if host is None else f"{self.name}-{host}"
+
+
+def places() -> Places:
+    """The lab that the environment names; two labs differ in BEDPLATE_LAB and BEDPLATE_LAB_NAME."""
+    state = Path(os.environ.get("BEDPLATE_LAB", "/var/lib/bedplate-lab"))
+    cache = Path(os.environ.get("BEDPLATE_LAB_CACHE", state / "cache"))
+    return Places(state, os.environ.get("BEDPLATE_LAB_NAME", "bplab"), cache)
+
+
+def address(host: str) -> str:
+    """10.77.0.10 for the controller, 10.77.0.11 and up for the nodes."""
+    return f"10.77.0.{10 + (0 if host == CONTROLLER else int(host[1:]))}"
+
+
+def mac(host: str) -> str:
+    """The MAC of host0, locally administered: the one nodes.csv calls boot_mac."""
+    return f"02:bd:00:00:00:{int(address(host).rpartition('.')[2]):02x}"
+
+
+def node_names(count: int) -> list[str]:
+    return [f"n{number}" for number in range(1, count + 1)]
