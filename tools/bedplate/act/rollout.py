@@ -88,7 +88,8 @@ def ready(site: Site, order: Order, ledger: Ledger, *, online: bool = True) -> R
         unknown = set(order.limit) - {node.name for node in nodes}
         if unknown:
             raise BadInput(
-                f"{fold_names(unknown)}: no node that environment {lock.name} is for (kinds {', '.join(environment.kinds)})"
+                f"{fold_names(unknown)}: no node that environment {lock.name} is for"
+                f" (kinds {', '.join(environment.kinds)})"
             )
         nodes = [node for node in nodes if node.name in set(order.limit)]
     policy = environment.policy

@@ -1,13 +1,15 @@
 """`bedplate verify`: do nodes equal their locks?"""
 
+from pathlib import Path
+
 import click
 
+from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
-from bedplate.decide.verification import FAIL, PASS
+from bedplate.decide.verification import FAIL, PASS, Verification
 from bedplate.ledger.store import Ledger
 from bedplate.model.event import Draft
 from bedplate.model.faults import BadInput, DifferencesFound, NodesFailed
-from bedplate.model.nodes import expand
 from bedplate.model.nodes import fold as fold_names
 from bedplate.observe.running import running
 from bedplate.observe.verify import verify as verify_nodes
@@ -19,7 +21,7 @@ from bedplate.sources.site import Site, open_site
 @click.option("--nodes", metavar="NODESET", help="Host list; default: every node that an environment is for.")
 @json_option
 @click.pass_obj
-def verify(root: object, environment: str | None, nodes: str | None, as_json: bool) -> None:
+def verify(root: Path, environment: str | None, nodes: str | None, as_json: bool) -> None:
     """Hold nodes against their lock with testinfra over ssh, and record the verdicts.
 
     Without ENV each node is held against the environment that the ledger says it runs.
@@ -29,20 +31,15 @@ def verify(root: object, environment: str | None, nodes: str | None, as_json: bo
     Example:
       bedplate verify --nodes n[1-3]
     """
-    site = open_site(root)  # type: ignore[arg-type]
+    site = open_site(root)
     site.refuse_example("verify nodes")
     asked, unknown = _asked(site, environment, nodes)
     found = verify_nodes(site, asked)
     ledger = Ledger.open(site.ledger_url)
-    ledger.append(*(
-        Draft("node.verified", (f"node:{v.node}", f"environment:{v.environment}"), v.body(), site.lock(v.environment).identity)
-        for v in found.values()
-    ))  # fmt: skip
+    ledger.append(*(_draft(site, v) for v in found.values()))
     ledger.close()
     if as_json:
-        print_json({
-            "nodes": {v.node: v.body() for v in found.values()}, "never_seen": unknown,
-        })  # fmt: skip
+        print_json({"nodes": {v.node: v.body() for v in found.values()}, "never_seen": unknown})
     else:
         rows = [(v.node, v.environment, v.verdict, v.why) for v in found.values()]
         rows += [(node, "", "UNKNOWN", "the ledger has no environment for it") for node in unknown]
@@ -57,6 +54,11 @@ def verify(root: object, environment: str | None, nodes: str | None, as_json: bo
         raise DifferencesFound(f"{fold_names(differ)}: not what the lock says")
 
 
+def _draft(site: Site, found: Verification) -> Draft:
+    subjects = (f"node:{found.node}", f"environment:{found.environment}")
+    return Draft("node.verified", subjects, found.body(), site.lock(found.environment).identity)
+
+
 def _asked(site: Site, environment: str | None, nodes: str | None) -> tuple[dict[str, str], list[str]]:
     """Node -> environment, and the nodes of which nothing is known."""
     covered = {kind for name in site.environment_names() for kind in site.environment(name).kinds}
@@ -69,19 +71,3 @@ def _asked(site: Site, environment: str | None, nodes: str | None) -> tuple[dict
         return {name: environment for name in names if name not in wrong}, []
     runs = running(site)
     return {name: runs[name] for name in names if name in runs}, [name for name in names if name not in runs]
-
-
-def node_names(site: Site, text: str) -> list[str]:
-    """The nodes of a host list.
-
-    Raises:
-        BadInput: it is malformed, or names nodes that the fleet does not have.
-    """
-    try:
-        names = expand(text)
-    except ValueError as fault:
-        raise BadInput(f"--nodes {text}: {fault}") from None
-    unknown = [name for name in names if name not in site.fleet.nodes]
-    if unknown:
-        raise BadInput(f"--nodes {text}: {site.fleet_path} has no {fold_names(unknown)}")
-    return names

@@ -7,12 +7,12 @@ from ansible.plugins.action import ActionBase
 from bedplate.act import rollout
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(ActionBase):
     """No verdict, or one for other nodes, means that the ledger is not being written: stop."""
 
     BYPASS_HOST_LOOP = True
     _requires_connection = False
-    _VALID_ARGS = frozenset()
+    _VALID_ARGS: frozenset[str] = frozenset()
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)

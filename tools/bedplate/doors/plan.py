@@ -18,7 +18,7 @@ LISTING = ("listhosts", "listtasks", "listtags", "syntax")
 NOTHING_SERIAL = [1]
 
 
-class LookupModule(LookupBase):  # type: ignore[misc]
+class LookupModule(LookupBase):
     def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[Any]:
         if rollout.current is None:
             try:

@@ -11,7 +11,10 @@ from typing import Any
 from ansible.plugins.callback import CallbackBase
 
 from bedplate.act import rollout
+from bedplate.doors import site as site_door
 from bedplate.doors.plan import there_already
+from bedplate.ledger.store import Ledger
+from bedplate.model.event import Draft
 from bedplate.model.nodes import fold as fold_names
 
 GATE = "bedplate_gate"
@@ -34,7 +37,7 @@ def recording(method: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-class CallbackModule(CallbackBase):  # type: ignore[misc]
+class CallbackModule(CallbackBase):
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
     CALLBACK_NAME = "bedplate_ledger"
@@ -54,13 +57,20 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         session.next_batch()
 
     @recording
-    def v2_playbook_on_task_start(self, session: rollout.Session, task: Any, is_conditional: bool) -> None:  # noqa: ARG002
+    def _task(self, session: rollout.Session, task: Any) -> None:
         session.flush()
         if task.action == GATE:
             session.judge()
 
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:  # noqa: ARG002
+        self._task(task)
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        _outside_a_rollout(result)
+        self._ok(result)
+
     @recording
-    def v2_runner_on_ok(self, session: rollout.Session, result: Any) -> None:
+    def _ok(self, session: rollout.Session, result: Any) -> None:
         if result.task.action == GATE:
             return
         node, body = result.host.name, result.result
@@ -70,12 +80,19 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         if body.get("bedplate_done"):
             session.done(node, body["manifest_sha256"])
 
-    @recording
-    def v2_runner_on_skipped(self, session: rollout.Session, result: Any) -> None:
-        session.result(result.host.name, _step(result), "skipped")
+    def v2_runner_on_skipped(self, result: Any) -> None:
+        self._skipped(result)
 
     @recording
-    def v2_runner_on_failed(self, session: rollout.Session, result: Any, ignore_errors: bool = False) -> None:
+    def _skipped(self, session: rollout.Session, result: Any) -> None:
+        session.result(result.host.name, _step(result), "skipped")
+
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        _outside_a_rollout(result)
+        self._failed(result, ignore_errors=ignore_errors)
+
+    @recording
+    def _failed(self, session: rollout.Session, result: Any, *, ignore_errors: bool) -> None:
         if result.task.action == GATE:
             return
         node, body = result.host.name, result.result
@@ -86,8 +103,15 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         else:
             session.failed(node, _step(result), _why(body), unreachable=False)
 
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        _outside_a_rollout(result)
+        self._unreachable(result)
+
     @recording
-    def v2_runner_on_unreachable(self, session: rollout.Session, result: Any) -> None:
+    def _unreachable(self, session: rollout.Session, result: Any) -> None:
+        node, body = result.host.name, result.result
+        if "bedplate_verified" in body:
+            session.verified(node, body["bedplate_verified"])
         session.failed(result.host.name, _step(result), _why(result.result), unreachable=True)
 
     def v2_playbook_on_stats(self, stats: Any) -> None:  # noqa: ARG002
@@ -118,6 +142,21 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         record = world.rollouts.get(session.number)
         if record and record.outcome == "stopped":
             show(f"  STOPPED: {record.reason}")
+
+
+def _outside_a_rollout(result: Any) -> None:
+    """Record a verification that no rollout asked for: playbooks/verify.yml by itself."""
+    body = result.result
+    if rollout.current is not None or "bedplate_verified" not in body:
+        return
+    verified = body["bedplate_verified"]
+    subjects = (f"node:{result.host.name}", f"environment:{verified['environment']}")
+    try:
+        ledger = Ledger.open(site_door.current().ledger_url)
+        ledger.append(Draft("node.verified", subjects, verified, body["bedplate_identity"]))
+        ledger.close()
+    except Exception as fault:
+        raise SystemExit(f"the ledger cannot be written: {fault}") from fault
 
 
 def _step(result: Any) -> str:

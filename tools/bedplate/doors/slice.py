@@ -12,7 +12,7 @@ from bedplate.doors import site as site_door
 from bedplate.model.faults import BedplateError
 
 
-class LookupModule(LookupBase):  # type: ignore[misc]
+class LookupModule(LookupBase):
     def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[Any]:  # noqa: ARG002
         node = str((variables or {})["inventory_hostname"])
         try:

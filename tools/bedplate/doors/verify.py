@@ -11,7 +11,7 @@ from bedplate.observe.running import running
 from bedplate.observe.verify import verify
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(ActionBase):
     _requires_connection = False
     _VALID_ARGS = frozenset({"environment"})
 

@@ -73,7 +73,8 @@ def _asked(config: pytest.Config, site: Site) -> dict[str, str]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "node" in metafunc.fixturenames:
-        metafunc.parametrize("node", list(metafunc.config.stash[EXPECTED]), scope="session")
+        names = metafunc.config.stash[EXPECTED].keys()
+        metafunc.parametrize("node", sorted(names), scope="session")
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,9 @@ PACKAGE = re.compile(r"(?P<name>[^ :]+)(?::\S+)? (?P<version>\S+) (?P<want>\S+) 
 
 @dataclass(frozen=True)
 class Observed:
-    """packages: every installed one, name -> version; held: names; files: path -> {mode, sha256}, absent ones
+    """What one node showed.
+
+    packages: every installed one, name -> version; held: names; files: path -> {mode, sha256}, absent ones
     left out; image: what the name that jobs use points at, and its sha256, None where there is nothing.
     """
 

@@ -1,0 +1,54 @@
+"""`bedplate render`: the configuration files of nodes, as a rollout would write them."""
+
+import json
+from pathlib import Path
+
+import click
+
+from bedplate.cli.names import node_names
+from bedplate.cli.output import json_option, print_json, print_table
+from bedplate.decide.render import manifest, manifest_sha256, render_node
+from bedplate.model.nodes import fold as fold_names
+from bedplate.sources import checkout
+from bedplate.sources.files import write_whole
+from bedplate.sources.site import open_site
+
+
+@click.command()
+@click.argument("environment", metavar="ENV")
+@click.option("--nodes", metavar="NODESET", help="Host list; default: every node that the environment is for.")
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Write the files to DIR/NODE/PATH.")
+@json_option
+@click.pass_obj
+def render(root: Path, environment: str, nodes: str | None, output: Path | None, as_json: bool) -> None:
+    """Render the files of nodes from a lock and their fleet entries; same input, same bytes.
+
+    \b
+    Example:
+      bedplate render A --nodes n1 --output /tmp/rendered
+    """
+    site = open_site(root)
+    lock, sources = site.lock(environment), checkout.roles()
+    wanted = set(node_names(site, nodes)) if nodes else None
+    chosen = [n for n in site.fleet.nodes_of(lock.kinds) if wanted is None or n.name in wanted]
+    result = {}
+    by_manifest: dict[str, list[str]] = {}
+    for node in chosen:
+        files = render_node(lock, node, sources)
+        result[node.name] = {"manifest_sha256": manifest_sha256(files), "files": manifest(files)}
+        by_manifest.setdefault(manifest_sha256(files), []).append(node.name)
+        if output:
+            for file in files:
+                place = output / node.name / file.path.lstrip("/")
+                place.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(place, file.data, mode=int(file.mode, 8))
+            write_whole(
+                output / node.name / "manifest.json", json.dumps(result[node.name], indent=2, sort_keys=True) + "\n"
+            )
+    if as_json:
+        print_json({"environment": lock.name, "identity": lock.identity, "nodes": result})
+        return
+    print_table(
+        ["nodes", "files", "manifest"],
+        [(fold_names(names), len(result[names[0]]["files"]), digest) for digest, names in by_manifest.items()],
+    )

@@ -1,0 +1,74 @@
+"""`bedplate status`: what the ledger knows of every node of the fleet."""
+
+from pathlib import Path
+
+import click
+
+from bedplate.act import controllerlock
+from bedplate.act.rollout import LOCK_FILE
+from bedplate.cli.names import node_names
+from bedplate.cli.output import json_option, print_json, print_table
+from bedplate.decide.fold import NodeState, World
+from bedplate.observe.running import world as read_world
+from bedplate.sources.site import Site, open_site
+
+SHORT = 19  # characters of an identity: sha256: and 12 digits
+
+
+@click.command()
+@click.option("--nodes", metavar="NODESET", help="Host list; default: every node of the fleet.")
+@json_option
+@click.pass_obj
+def status(root: Path, nodes: str | None, as_json: bool) -> None:
+    """Say for every node what it runs, since when, when it was verified, and what is in doubt.
+
+    Read from the ledger; nothing is asked of the nodes (that is `bedplate verify`).
+
+    \b
+    Example:
+      bedplate status --nodes n[1-8]
+    """
+    site = open_site(root)
+    world = read_world(site)
+    names = node_names(site, nodes) if nodes else list(site.fleet.nodes)
+    running = None if site.fleet.example else controllerlock.holder(site.root / LOCK_FILE)
+    unfinished = [r for r in world.rollouts.values() if r.ended is None]
+    if as_json:
+        print_json({
+            "nodes": {name: _document(world, world.state(name)) for name in names}, "running": running,
+            "unfinished_rollouts": [r.number for r in unfinished], "ledger_event": world.head,
+        })  # fmt: skip
+        return
+    print_table(
+        ["node", "kind", "rack", "status", "runs", "verified at", "last attempt"],
+        [_row(site, world, name) for name in names],
+    )
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[str(world.state(name).status)] = counts.get(str(world.state(name).status), 0) + 1
+    click.echo(f"{len(names)} nodes: " + ", ".join(f"{n} {word}" for word, n in counts.items()))
+    for record in unfinished:
+        word = (
+            running
+            or f"rollout {record.number} to {record.name} was not ended: its controller died; the same command goes on"
+        )
+        click.echo(word)
+
+
+def _row(site: Site, world: World, name: str) -> tuple[str, ...]:
+    node, state = site.fleet.nodes[name], world.state(name)
+    last = ""
+    if state.rollout is not None:
+        target = world.names.get(state.target or "", state.target or "")
+        last = f"rollout {state.rollout} to {target}" + (f", at {state.step!r}: {state.why}" if state.why else "")
+    runs = f"{world.names.get(state.runs, '?')} {state.runs[:SHORT]}" if state.runs else "-"
+    return name, node.kind, node.rack, str(state.status), runs, (state.verified_at or "-")[:SHORT], last
+
+
+def _document(world: World, state: NodeState) -> dict[str, object]:
+    return {
+        "status": str(state.status), "runs": state.runs, "environment": world.names.get(state.runs or ""),
+        "previous": state.previous, "target": state.target, "rollout": state.rollout, "step": state.step,
+        "why": state.why, "at": state.at, "verified_at": state.verified_at, "facts": dict(state.facts),
+        "manifest_sha256": state.manifest_sha256,
+    }  # fmt: skip

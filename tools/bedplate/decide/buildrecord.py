@@ -1,0 +1,215 @@
+"""The build record of an image: what was built from what, and which stages are done.
+
+builds/NAME.json, one image one file, written whole after each stage:
+- built: the definition's hash, base, builder and the digests are known (`built_at`);
+- pushed: the registry has answered with exactly these bytes (`pushed_at`);
+- imported: the squashfs made from the registry's image lies beside the site (`squashfs`, `imported_at`).
+A stage is never done before the one above it, and building again forgets the later ones.
+"""
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints, ValidationError
+
+from bedplate.model.canonical import DIGEST, identity, sha256
+from bedplate.model.faults import BadInput, Fault
+from bedplate.model.schema import Strict
+from bedplate.model.text import dotted, parse_yaml
+
+SCHEMA = 1
+_REMEDY = "a build record is written by `bedplate image`, never by hand: build the image again"
+AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+class Stage(StrEnum):
+    """In the order in which they are done; the value is also the ledger's word: image.built."""
+
+    BUILT = "built"
+    PUSHED = "pushed"
+    IMPORTED = "imported"
+
+
+@dataclass(frozen=True)
+class Base:
+    reference: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Builder:
+    """The programs that made the bytes: the same inputs give the same digest with the same versions only."""
+
+    name: str
+    version: str
+    skopeo: str
+
+
+@dataclass(frozen=True)
+class Squashfs:
+    """path: relative to the site; options: of mksquashfs; uri: imported from, enters some versions' bytes."""
+
+    sha256: str
+    size: int
+    path: str
+    tool: str
+    options: str
+    uri: str
+
+
+@dataclass(frozen=True)
+class BuildRecord:
+    name: str
+    definition_sha256: str
+    repository: str
+    base: Base
+    builder: Builder
+    index_digest: str | None
+    manifest_digest: str
+    config_digest: str
+    media_type: str
+    built_at: str
+    squashfs: Squashfs | None = None
+    pushed_at: str | None = None
+    imported_at: str | None = None
+
+    @property
+    def stage(self) -> Stage:
+        """The last one that is done."""
+        return Stage.IMPORTED if self.imported_at else Stage.PUSHED if self.pushed_at else Stage.BUILT
+
+    @property
+    def reference(self) -> str:
+        return f"{self.repository}@{self.manifest_digest}"
+
+    def pushed(self, at: str) -> "BuildRecord":
+        return replace(self, pushed_at=at, squashfs=None, imported_at=None)
+
+    def imported(self, squashfs: Squashfs, at: str) -> "BuildRecord":
+        if self.pushed_at is None:
+            raise ValueError("an image is imported from the registry: push it first")
+        return replace(self, squashfs=squashfs, imported_at=at)
+
+    def as_of(self, stage: Stage) -> "BuildRecord":
+        """The record as it was when a stage was done."""
+        if stage is Stage.BUILT:
+            return replace(self, pushed_at=None, squashfs=None, imported_at=None)
+        return replace(self, squashfs=None, imported_at=None) if stage is Stage.PUSHED else self
+
+    def document(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+def definition_sha256(image_yml: str, files: Mapping[str, bytes], executable: Collection[str] = ()) -> str:
+    """The identity of an image's definition: what image.yml says, and every other file beside it.
+
+    Comments and layout of image.yml do not count; names, bytes and the executable bit of the files do.
+
+    Raises:
+        BadInput: image.yml is no YAML that can be read.
+    """
+    return identity(
+        {
+            "schema": SCHEMA,
+            "image": parse_yaml(image_yml, "image.yml").data,
+            "files": {path: sha256(data) for path, data in files.items()},
+            "executable": sorted(executable),
+        }
+    )
+
+
+def record_text(record: BuildRecord) -> str:
+    return json.dumps(record.document(), indent=2, sort_keys=True) + "\n"
+
+
+type _Digest = Annotated[str, StringConstraints(pattern=f"^{DIGEST.pattern}$")]
+type _At = Annotated[str, StringConstraints(pattern=f"^{AT.pattern}$")]
+type _Text = Annotated[str, StringConstraints(min_length=1)]
+
+
+class _Base(Strict):
+    reference: _Text
+    digest: _Digest
+
+
+class _Builder(Strict):
+    name: _Text
+    version: _Text
+    skopeo: _Text
+
+
+class _Squashfs(Strict):
+    sha256: _Digest
+    size: Annotated[int, Field(gt=0)]
+    path: Annotated[str, StringConstraints(pattern=r"^artifacts/sha256-[0-9a-f]{64}\.sqsh$")]
+    tool: _Text
+    options: str
+    uri: _Text
+
+
+class _Record(Strict):
+    # `schema` shadows a method of BaseModel
+    schema_: Annotated[Literal[1], Field(alias="schema")]
+    name: _Text
+    definition_sha256: _Digest
+    repository: _Text
+    base: _Base
+    builder: _Builder
+    index_digest: _Digest | None
+    manifest_digest: _Digest
+    config_digest: _Digest
+    media_type: _Text
+    squashfs: _Squashfs | None
+    built_at: _At
+    pushed_at: _At | None
+    imported_at: _At | None
+
+
+def parse_record(text: str, file: str) -> BuildRecord:
+    """Read a build record.
+
+    Raises:
+        BadInput: every fault of the file.
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as fault:
+        line = fault.lineno if isinstance(fault, json.JSONDecodeError) else None
+        raise BadInput([Fault(file, line, f"no JSON: {fault}", _REMEDY)]) from fault
+    if not isinstance(document, dict):
+        raise BadInput([Fault(file, 1, f"no build record but {type(document).__name__}", _REMEDY)])
+    return read_record(document, file)
+
+
+def read_record(document: Mapping[str, Any], file: str) -> BuildRecord:
+    """Read a build record from its JSON document.
+
+    Raises:
+        BadInput: every fault of it.
+    """
+    try:
+        shape = _Record.model_validate(document)
+    except ValidationError as wrong:
+        raise BadInput(
+            Fault(file, None, f"{dotted(tuple(error['loc']))}: {error['msg']}", _REMEDY) for error in wrong.errors()
+        ) from None
+    faults = []
+    if (shape.squashfs is None) != (shape.imported_at is None):
+        faults.append(Fault(file, None, "squashfs and imported_at: only one of the two is there", _REMEDY))
+    if shape.imported_at and not shape.pushed_at:
+        faults.append(Fault(file, None, "imported_at without pushed_at", _REMEDY))
+    if shape.squashfs and shape.squashfs.sha256.removeprefix("sha256:") not in shape.squashfs.path:
+        faults.append(Fault(file, None, "squashfs.path is not named by squashfs.sha256", _REMEDY))
+    if faults:
+        raise BadInput(faults)
+    said = shape.model_dump()
+    return BuildRecord(**{
+        **{key: value for key, value in said.items() if key != "schema_"},
+        "base": Base(**said["base"]),
+        "builder": Builder(**said["builder"]),
+        "squashfs": Squashfs(**said["squashfs"]) if said["squashfs"] else None,
+    })  # fmt: skip

@@ -1,0 +1,46 @@
+"""What a plan will do, in words and seconds: the differences nodes will see, and how long batches took before."""
+
+import datetime
+from collections.abc import Collection, Iterable
+
+from bedplate.decide.plan import Plan
+from bedplate.model.event import Event
+
+MINIMUM_S = 0.1
+
+
+def seconds_a_batch(events: Iterable[Event]) -> float | None:
+    """The mean time from the admission of a batch to the end of its last node; None: no history."""
+    began: dict[tuple[str, int], str] = {}
+    ended: dict[tuple[str, int], str] = {}
+    current: dict[str, tuple[str, int]] = {}
+    for event in events:
+        rollout = next((s for s in event.subjects if s.startswith("rollout:")), None)
+        if rollout is None:
+            continue
+        if event.kind == "batch.admitted":
+            current[rollout] = (rollout, int(event.body["batch"]))
+            began[current[rollout]] = event.at
+        elif event.kind in ("node.done", "node.failed", "node.unreachable") and rollout in current:
+            ended[current[rollout]] = event.at
+    spans = [_seconds(began[key], ended[key]) for key in began if key in ended]
+    return sum(spans) / len(spans) if spans else None
+
+
+def expected_duration_s(plan: Plan, history: float | None) -> float | None:
+    """How long the plan should take; None where nothing like it was ever done."""
+    return None if history is None else round(max(MINIMUM_S, history) * len(plan.batches), 1)
+
+
+def leaving(runs: Collection[str | None], target: str) -> list[str]:
+    """The environments that nodes leave, most common first."""
+    counts: dict[str, int] = {}
+    for identity in runs:
+        if identity and identity != target:
+            counts[identity] = counts.get(identity, 0) + 1
+    return sorted(counts, key=lambda identity: -counts[identity])
+
+
+def _seconds(start: str, end: str) -> float:
+    moment = datetime.datetime.fromisoformat
+    return (moment(end) - moment(start)).total_seconds()

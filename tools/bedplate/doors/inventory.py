@@ -1,0 +1,103 @@
+"""Inventory `bedplate`: the fleet of a site, as Ansible's hosts, groups and variables."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleParserError
+from ansible.plugins.inventory import BaseInventoryPlugin
+
+from bedplate.doors import site as site_door
+from bedplate.model.faults import BadInput
+from bedplate.model.fleet import Node
+from bedplate.sources.site import Site, open_site
+
+PERSIST_S = 600  # longer than the longest step without a task on the node (a reboot, a drain is polled)
+
+
+class InventoryModule(BaseInventoryPlugin):
+    NAME = "bedplate"
+
+    def verify_file(self, path: str) -> bool:
+        return Path(path).name == "fleet.yml" and bool(super().verify_file(path))
+
+    def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
+        super().parse(inventory, loader, path, cache)
+        root = Path(path).resolve().parent
+        try:
+            site = open_site(root)
+            fleet = site.fleet
+        except BadInput as fault:
+            raise AnsibleParserError(f"{fault}\n{len(fault.faults)} faults, no host was read") from None
+        site_door.parsed.append(root)
+        for node in fleet.nodes.values():
+            inventory.add_host(node.name)
+            for group in groups(node):
+                inventory.add_group(group)
+                inventory.add_host(node.name, group=group)
+        for group in fleet.groups:  # also those without nodes: a play for them is empty, not an error
+            inventory.add_group(group)
+        common = site_variables(site)
+        for name, value in common.items():
+            inventory.set_variable("all", name, value)
+        for node in fleet.nodes.values():
+            for name, value in node_variables(node).items():
+                inventory.set_variable(node.name, name, value)
+
+
+def groups(node: Node) -> list[str]:
+    """The groups of a node: those of fleet.yml, and one for its kind, its rack, its partition."""
+    named = [*node.groups, f"kind_{node.kind}", f"rack_{node.rack}"]
+    return [*named, f"partition_{node.partition}"] if node.partition else named
+
+
+def site_variables(site: Site) -> dict[str, object]:
+    """What is the same for all nodes of a site."""
+    ssh = site.fleet.ssh
+    variables: dict[str, object] = {
+        "bedplate_site": str(site.root),
+        "ansible_user": ssh.user,
+        "ansible_port": ssh.port,
+        "ansible_ssh_private_key_file": str(site.identity_path),
+        "ansible_ssh_common_args": shlex.join(ssh_options(site)),
+        # The system's own: no node gets another one, and discovery costs a round trip per node.
+        "ansible_python_interpreter": "/usr/bin/python3",
+    }
+    if site.fleet.example:
+        variables["ansible_connection"] = "bedplate_refused"
+    return variables
+
+
+def ssh_options(site: Site) -> list[str]:
+    """Only keys that the site knows, and only its own identity; one connection per node for a whole run."""
+    options = {
+        "UserKnownHostsFile": f'"{site.known_hosts_path}"',
+        "GlobalKnownHostsFile": "/dev/null",
+        "StrictHostKeyChecking": "yes",
+        "IdentitiesOnly": "yes",
+        "ControlMaster": "auto",
+        "ControlPersist": f"{PERSIST_S}s",
+        "ServerAliveInterval": "15",
+        "ServerAliveCountMax": "4",
+    }
+    return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+
+
+def node_variables(node: Node) -> dict[str, object]:
+    """What the fleet knows of a node, as plain data."""
+    return {
+        "ansible_host": node.address,
+        "bedplate_node": {
+            "name": node.name,
+            "serial": node.serial,
+            "address": node.address,
+            "bmc_address": node.bmc_address,
+            "boot_mac": node.boot_mac,
+            "nic_macs": list(node.nic_macs),
+            "rack": node.rack,
+            "position": node.position,
+            "groups": list(node.groups),
+            "kind": node.kind,
+            "partition": node.partition,
+        },
+    }
