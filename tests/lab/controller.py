@@ -1,5 +1,6 @@
 """What the controller host has beyond its tree: site, keys, credentials, trust in the lab's registry, environment."""
 
+import resource
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,14 +23,14 @@ graphroot = "/var/lib/containers/storage"
 runroot = "/run/containers/storage"
 """
 
-# Hard limits cannot be raised on a machine whose root lacks CAP_SYS_RESOURCE; the defaults would try.
-CONTAINERS = """\
-[containers]
-default_ulimits = []
-[engine]
-cgroup_manager = "cgroupfs"
-events_logger = "file"
-"""
+
+def containers_conf() -> str:
+    """Engine settings. Where root lacks CAP_SYS_RESOURCE hard limits cannot be raised, and buildah's defaults would."""
+    names = (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC))
+    limits = [(name, resource.getrlimit(limit)[1]) for name, limit in names]
+    texts = ", ".join(f'"{name}={hard}:{hard}"' for name, hard in limits if hard != resource.RLIM_INFINITY)
+    return f'[containers]\ndefault_ulimits = [{texts}]\n[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
+
 
 SSH = """\
 Host *
@@ -56,7 +57,7 @@ def furnish(root: Path, registry: Registry, files: Mapping[str, str], identity: 
     write(root / "root/.config/containers/auth.json", registry.auth_json, mode=0o600)
     write(root / "root/.config/enroot/.credentials", registry.enroot_credentials, mode=0o600)
     write(root / "etc/containers/storage.conf", STORAGE)
-    write(root / "etc/containers/containers.conf", CONTAINERS)
+    write(root / "etc/containers/containers.conf", containers_conf())
     write(root / "usr/local/share/ca-certificates/lab-registry.crt", registry.certificate)
     bundle = root / "etc/ssl/certs/ca-certificates.crt"
     bundle.write_text(bundle.read_text() + registry.certificate)  # what update-ca-certificates would add
