@@ -1,0 +1,202 @@
+"""The main job on a lab fleet, told with the very commands that a user would type.
+
+    python -m lab.demo [--nodes N] [--down]
+
+`tools/demo` runs it after tools/setup. tests/lab/test_demo.py runs the same steps and asserts what they leave.
+"""
+
+import json
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from bedplate.model.faults import BedplateError
+from bedplate.model.nodes import fold as fold_names
+
+from lab.lifecycle import down, up
+from lab.places import CONTROLLER, places
+from lab.run import inside, on
+from lab.steps import Steps
+
+ENVIRONMENTS = ("A", "B")
+FAULT = "bad-package"
+DIFFERENCES, NODE_FAILED = 5, 4  # exit codes, see docs/commands.md
+
+
+class DemoFailed(BedplateError):
+    """A command ended otherwise than the story needs."""
+
+
+@dataclass
+class Told:
+    """What the demo did, for its last lines."""
+
+    nodes: list[str] = field(default_factory=list)
+    batches: int = 0
+    failures: list[str] = field(default_factory=list)
+    equal: dict[str, bool] = field(default_factory=dict)
+
+
+class Demo:
+    """The story, a step at a time; each step can be run by a test on its own."""
+
+    def __init__(self, nodes: int, echo: Callable[[str], None] = click.echo) -> None:
+        self.count = nodes
+        self.echo = echo
+        self.told = Told()
+        self._began = time.monotonic()
+
+    # --- telling -----------------------------------------------------------------------------------
+
+    def say(self, text: str) -> None:
+        self.echo(text)
+        sys.stdout.flush()
+
+    def chapter(self, number: int, title: str) -> None:
+        self.say(f"\n=== {number}. {title}  [{time.monotonic() - self._began:.0f} s]")
+
+    def ctl(self, *command: str, ends: Collection[int] = (0,)) -> int:
+        """Type a command on the controller host; its output is shown as it comes."""
+        self.say(f"\nctl$ {shlex.join(command)}")
+        code = subprocess.call(inside(CONTROLLER).argv(command), stdin=subprocess.DEVNULL)  # output streams
+        if code not in ends:
+            raise DemoFailed(f"`{shlex.join(command)}` ended with {code}, the story needs {sorted(ends)}")
+        if code:
+            self.say(f"(exit code {code})")
+        return code
+
+    def ask(self, *command: str) -> Any:
+        """The JSON that a command prints."""
+        return json.loads(on(CONTROLLER, [*command, "--json"]).out)
+
+    # --- the steps ---------------------------------------------------------------------------------
+
+    def lab(self) -> None:
+        self.chapter(2, "The lab: archive, registry, a controller host and nodes")
+        self.say(f"\n# bedplate lab up --nodes {self.count} --fresh")
+        up(places(), Steps(self.say), nodes=self.count, fresh=True)
+        self.told.nodes = sorted(n for n in self.ask("bedplate", "status")["nodes"] if n != CONTROLLER)
+
+    def images(self) -> None:
+        self.chapter(3, "The image of each environment: built, pushed, imported, with a build record")
+        for name in ENVIRONMENTS:
+            for verb in ("build", "push", "import"):
+                self.ctl("bedplate", "image", verb, name)
+            self.ctl("bedplate", "image", "show", name)
+
+    def locks(self) -> None:
+        self.chapter(4, "Check what is asked for, and lock it to exact bytes")
+        self.ctl("bedplate", "check")
+        for name in ENVIRONMENTS:
+            self.ctl("bedplate", "lock", name)
+        self.ctl("bedplate", "check", "--online")
+        for name in ENVIRONMENTS:
+            self.ctl("bedplate", "image", "place", name)
+
+    def first(self) -> None:
+        self.chapter(5, "Environment A on every node: canary, small group, rest")
+        self.ctl("bedplate", "rollout", "A", "--yes")
+
+    def upgrade(self) -> None:
+        victim = self.victim()
+        self.chapter(6, f"Environment B; {victim} is broken on purpose on the way")
+        self.say(f"\n# bedplate lab break {victim} {FAULT}")
+        self.machine("lab", "break", victim, FAULT)
+        self.told.failures.append(f"{victim} ({FAULT})")
+        self.ctl("bedplate", "rollout", "B", "--yes", ends=[NODE_FAILED])
+        self.say(f"\nPolicy allows one bad node: {victim} was left out, named, and every other node runs B.")
+        self.ctl("bedplate", "status")
+
+    def back(self) -> None:
+        victim = self.victim()
+        self.chapter(7, "Back to A, and the proof that every node is what it was")
+        self.say(f"\n# bedplate lab break {victim} {FAULT} --mend")
+        self.machine("lab", "break", victim, FAULT, "--mend")
+        self.ctl("bedplate", "rollback", "A", "--yes")
+        self.told.equal = self.equality()
+
+    def story(self) -> None:
+        self.chapter(8, "The story, from the ledger")
+        self.ctl("bedplate", "ledger", "log", "--last", "25")
+        self.ctl("bedplate", "ledger", "verify")
+        self.ctl("bedplate", "diff", "A", "B", ends=[DIFFERENCES])
+        self.ctl("bedplate", "status")
+        rollouts = [e for e in self.ask("bedplate", "ledger", "log") if e["kind"] == "batch.admitted"]
+        self.told.batches = len(rollouts)
+
+    def run(self) -> None:
+        for step in (self.lab, self.images, self.locks, self.first, self.upgrade, self.back, self.story):
+            step()
+
+    # --- what the steps need -----------------------------------------------------------------------
+
+    def victim(self) -> str:
+        """A node of a later batch: one bad canary would stop the rollout, which is another story."""
+        return self.told.nodes[self.count // 2]
+
+    def machine(self, *command: str) -> None:
+        """A command on the machine itself."""
+        code = subprocess.call([sys.executable, "-m", "bedplate", *command])
+        if code:
+            raise DemoFailed(f"`bedplate {shlex.join(command)}` ended with {code}")
+
+    def equality(self) -> dict[str, bool]:
+        """Node -> whether packages, files and image are, by hash, what they were under the first A."""
+        found: dict[str, list[dict[str, str]]] = {}
+        events = self.ask("bedplate", "ledger", "log", "--kind", "node.verified")
+        for event in events:
+            body = event["body"]
+            if body["environment"] == "A" and body["verdict"] == "PASS":
+                for subject in event["subjects"]:
+                    if subject.startswith("node:"):
+                        found.setdefault(subject.removeprefix("node:"), []).append(body["facts"])
+        return {node: len(found.get(node, [])) > 1 and found[node][0] == found[node][-1] for node in self.told.nodes}
+
+    def last_lines(self) -> None:
+        told, seconds = self.told, time.monotonic() - self._began
+        equal = sum(told.equal.values())
+        self.say(
+            f"\n{len(told.nodes)} nodes ({fold_names(told.nodes)}), {told.batches} batches in 3 rollouts, "
+            f"failures injected: {len(told.failures)} ({', '.join(told.failures)}), {seconds:.0f} seconds"
+        )
+        if equal != len(told.nodes):
+            wrong = fold_names(node for node, same in told.equal.items() if not same)
+            raise DemoFailed(f"rollback equality does not hold on {wrong}")
+        self.say(
+            f"rollback equality held: packages, files and image of {equal} of {len(told.nodes)} nodes equal the first A"
+        )
+
+
+@click.command()
+@click.option("--nodes", default=8, show_default=True, help="How many nodes the lab has.")
+@click.option("--down", "end", is_flag=True, help="End the lab afterwards.")
+def main(nodes: int, end: bool) -> None:
+    """Carry a lab fleet from bare hosts to a recorded environment, upgrade it and roll it back."""
+    demo = Demo(nodes)
+    try:
+        demo.run()
+    except BedplateError as fault:
+        click.echo(f"\ndemo: {fault}", err=True)
+        click.echo("The lab is left as it is: bedplate lab status; bedplate lab shell; bedplate lab down", err=True)
+        sys.exit(fault.exit_code)
+    if end:
+        down(places(), Steps(demo.say), purge=False)
+    else:
+        demo.say(
+            "\nThe lab is still up. Look around:\n"
+            "  .venv/bin/bedplate lab shell                # the controller host: bedplate, ansible-playbook, pytest\n"
+            "  .venv/bin/bedplate lab shell n1             # a node\n"
+            "  .venv/bin/bedplate lab status\n"
+            "End it:  .venv/bin/bedplate lab down\n"
+        )
+    demo.last_lines()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""`python -m bedplate` is `bedplate`."""
+
+from bedplate.cli.main import main
+
+main()
