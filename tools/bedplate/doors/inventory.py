@@ -12,7 +12,7 @@ from bedplate.model.faults import BadInput
 from bedplate.model.fleet import Node
 from bedplate.sources.site import Site, open_site
 
-PERSIST_S = 600  # longer than the longest step without a task on the node (a reboot, a drain is polled)
+PERSIST_S = 600  # a connection outlives the wait for a batch's slowest node
 
 
 class InventoryModule(BaseInventoryPlugin):
@@ -59,6 +59,7 @@ def site_variables(site: Site) -> dict[str, object]:
         "ansible_user": ssh.user,
         "ansible_port": ssh.port,
         "ansible_ssh_private_key_file": str(site.identity_path),
+        "ansible_ssh_args": f"-o ControlMaster=auto -o ControlPersist={PERSIST_S}s",
         "ansible_ssh_common_args": shlex.join(ssh_options(site)),
         # The system's own: no node gets another one, and discovery costs a round trip per node.
         "ansible_python_interpreter": "/usr/bin/python3",
@@ -69,14 +70,12 @@ def site_variables(site: Site) -> dict[str, object]:
 
 
 def ssh_options(site: Site) -> list[str]:
-    """Only keys that the site knows, and only its own identity; one connection per node for a whole run."""
+    """Only host keys that the site knows, only its own identity, and an end for connections that died."""
     options = {
         "UserKnownHostsFile": f'"{site.known_hosts_path}"',
         "GlobalKnownHostsFile": "/dev/null",
         "StrictHostKeyChecking": "yes",
         "IdentitiesOnly": "yes",
-        "ControlMaster": "auto",
-        "ControlPersist": f"{PERSIST_S}s",
         "ServerAliveInterval": "15",
         "ServerAliveCountMax": "4",
     }

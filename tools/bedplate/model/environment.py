@@ -100,9 +100,7 @@ class Environment:
     def packages(self) -> dict[str, tuple[Layer, str]]:
         """The packages that are asked for: name to layer and version."""
         return {
-            name: (layer, version)
-            for layer, spec in self.layers.items()
-            for name, version in spec.packages.items()
+            name: (layer, version) for layer, spec in self.layers.items() for name, version in spec.packages.items()
         }
 
 
@@ -185,9 +183,7 @@ class _Archive(Strict):
 
 class _Layer(Strict):
     unmanaged: Annotated[str, AfterValidator(_text)] | None = None
-    packages: (
-        dict[Annotated[str, AfterValidator(_package)], Annotated[str, AfterValidator(_version)]] | None
-    ) = None
+    packages: dict[Annotated[str, AfterValidator(_package)], Annotated[str, AfterValidator(_version)]] | None = None
     models: Words | None = None
     distribution: Word | None = None
     release: Word | None = None
@@ -240,21 +236,15 @@ def _prose(path: Path) -> bool:
     return path == ("description",) or path[-1:] == ("unmanaged",)
 
 
-def _names(
-    shape: _Environment, result: Checked[_Environment], document: Document, name: str | None
-) -> Iterator[Fault]:
+def _names(shape: _Environment, result: Checked[_Environment], document: Document, name: str | None) -> Iterator[Fault]:
     for key in _REQUIRED:
         if getattr(shape, key) is None and result.whole(key):
             yield document.fault((), f'"{key}" is missing', "add it")
     said = shape.environment
     if said is not None and not _ENVIRONMENT.fullmatch(said):
-        yield document.fault(
-            ("environment",), f'"{said}" is no name', "letters, digits, and . _ - between them"
-        )
+        yield document.fault(("environment",), f'"{said}" is no name', "letters, digits, and . _ - between them")
     elif said is not None and name is not None and said != name:
-        yield document.fault(
-            ("environment",), f'"{said}" in a file named {name}.yml', "rename one of the two"
-        )
+        yield document.fault(("environment",), f'"{said}" in a file named {name}.yml', "rename one of the two")
     for value in sorted({value for value in shape.kinds or () if (shape.kinds or []).count(value) > 1}):
         yield document.fault(("kinds",), f'"{value}" stands there twice', "keep one")
 
@@ -289,9 +279,7 @@ def _layers(shape: _Environment, result: Checked[_Environment], document: Docume
             yield document.fault(("layers",), f'layer "{name}" is missing', remedy)
     for first, second in pairwise(given):
         if known.index(second) < known.index(first):
-            yield document.fault(
-                ("layers", second), f"stands after {first}", f"the order is {', '.join(known)}"
-            )
+            yield document.fault(("layers", second), f"stands after {first}", f"the order is {', '.join(known)}")
     for name, layer in given.items():
         yield from _layer(Layer(name), layer, result, document)
     yield from _package_duplicates(given, document)
@@ -317,9 +305,7 @@ def _layer(layer: Layer, spec: _Layer, result: Checked[_Environment], document: 
     if spec.unmanaged is not None and managed:
         yield document.fault(path, f"unmanaged, and yet asks for {', '.join(managed)}", "keep one of the two")
     if not said and result.whole(*path):
-        yield document.fault(
-            path, "asks for nothing", f'add {" or ".join(ASKED[layer])}, or "unmanaged: REASON"'
-        )
+        yield document.fault(path, "asks for nothing", f'add {" or ".join(ASKED[layer])}, or "unmanaged: REASON"')
     if spec.packages == {} and result.whole(*path, "packages"):
         yield document.fault((*path, "packages"), "no package", 'name some, or "unmanaged: REASON"')
     for name in ("distribution", "release") if layer is Layer.OS and managed else ():
@@ -327,9 +313,7 @@ def _layer(layer: Layer, spec: _Layer, result: Checked[_Environment], document: 
             yield document.fault(path, f'"{name}" is missing', "add it")
     for name in spec.values or ():
         if not _VALUE_NAME.fullmatch(name):
-            yield document.fault(
-                (*path, "values", name), "no name of a value", "lower-case letters, digits and _"
-            )
+            yield document.fault((*path, "values", name), "no name of a value", "lower-case letters, digits and _")
 
 
 def _environment(shape: _Environment, document: Document) -> Environment:
@@ -338,9 +322,7 @@ def _environment(shape: _Environment, document: Document) -> Environment:
         name=shape.environment,
         description=shape.description,
         kinds=tuple(shape.kinds),
-        archive=Archive(
-            shape.archive.url, shape.archive.suite, tuple(shape.archive.components), shape.archive.key
-        ),
+        archive=Archive(shape.archive.url, shape.archive.suite, tuple(shape.archive.components), shape.archive.key),
         layers={
             layer: LayerSpec(
                 unmanaged=said.unmanaged,
@@ -353,8 +335,6 @@ def _environment(shape: _Environment, document: Document) -> Environment:
             )
             for layer, said in ((layer, shape.layers[layer.value]) for layer in Layer)
         },
-        policy=Policy(
-            shape.rollout.canary, shape.rollout.small, shape.rollout.batch, shape.rollout.failure_budget
-        ),
+        policy=Policy(shape.rollout.canary, shape.rollout.small, shape.rollout.batch, shape.rollout.failure_budget),
         document=document,
     )

@@ -96,9 +96,7 @@ def _network(value: str) -> str:
     try:
         IPv4Network(value)
     except ValueError as fault:
-        raise wrong(
-            f'"{value}" is no network: {fault}', "ADDRESS/LENGTH, with no bits beyond the length"
-        ) from None
+        raise wrong(f'"{value}" is no network: {fault}', "ADDRESS/LENGTH, with no bits beyond the length") from None
     return value
 
 
@@ -113,6 +111,12 @@ def _host_list(value: str) -> str:
         _expand(value)
     except ValueError as fault:
         raise wrong(f'"{value}" is no host list: {fault}', "for example gpu[001-640] or n1,n3") from None
+    return value
+
+
+def _rack_list(value: str) -> str:
+    for name in expand(_host_list(value)):
+        _word(name)
     return value
 
 
@@ -132,6 +136,7 @@ def _expand(text: str) -> list[str]:
 
 
 Word = Annotated[str, AfterValidator(_word)]
+Racks = Annotated[str, AfterValidator(_rack_list)]
 HostList = Annotated[str, AfterValidator(_host_list)]
 Cidr = Annotated[str, AfterValidator(_network)]
 
@@ -192,7 +197,7 @@ class _Fleet(Strict):
     ssh: _Ssh | None = None
     networks: _Networks | None = None
     kinds: dict[Word, _Kind] | None = None
-    racks: dict[Word, _Rack] | None = None
+    racks: dict[Racks, _Rack] | None = None
     groups: _Groups | None = None
 
 
@@ -266,17 +271,13 @@ class _Table:
         given = {name: cells.get(name, "") for name in COLUMNS}
         name: str | None = given["name"]
         if not _NODE.fullmatch(given["name"]):
-            self._wrong(
-                line, f'name "{name}" is no host name', "lower-case letters, digits and -, at most 63"
-            )
+            self._wrong(line, f'name "{name}" is no host name', "lower-case letters, digits and -, at most 63")
             name = None
         if not whole:  # which value belongs to which column is a guess from here on
             return _Row(line, name, None, None, (), None, None, None)
         serial = given["serial"] if _SERIAL.fullmatch(given["serial"]) else None
         if serial is None:
-            self._wrong(
-                line, f'serial "{given["serial"]}" is no serial number', "as on the machine, without spaces"
-            )
+            self._wrong(line, f'serial "{given["serial"]}" is no serial number', "as on the machine, without spaces")
         rack = given["rack"] or None
         if rack is None:
             self._wrong(line, f"node {name} stands in no rack", "name its rack")
@@ -294,15 +295,11 @@ class _Table:
     def _mac(self, text: str, column: str, line: int) -> str | None:
         if not _MAC.fullmatch(text):
             lower = text.lower().replace("-", ":")
-            remedy = (
-                f"write {lower}" if _MAC.fullmatch(lower) else "six pairs of hexadecimal digits, with colons"
-            )
+            remedy = f"write {lower}" if _MAC.fullmatch(lower) else "six pairs of hexadecimal digits, with colons"
             self._wrong(line, f'{column} "{text}" is no MAC address', remedy)
             return None
         if int(text[:2], 16) & 1 or text == "00:00:00:00:00:00":
-            self._wrong(
-                line, f'{column} "{text}" belongs to no single machine', "read it from the machine again"
-            )
+            self._wrong(line, f'{column} "{text}" belongs to no single machine', "read it from the machine again")
             return None
         return text
 
@@ -310,16 +307,12 @@ class _Table:
         try:
             return str(IPv4Address(text))
         except ValueError:
-            self._wrong(
-                line, f'bmc_address "{text}" is no IPv4 address', "four numbers from 0 to 255, with dots"
-            )
+            self._wrong(line, f'bmc_address "{text}" is no IPv4 address', "four numbers from 0 to 255, with dots")
             return None
 
     def _position(self, text: str, line: int) -> int | None:
         if not re.fullmatch(r"[1-9][0-9]{0,3}", text):
-            self._wrong(
-                line, f'position "{text}" is no position', "a whole number from 1, the lowest unit it fills"
-            )
+            self._wrong(line, f'position "{text}" is no position', "a whole number from 1, the lowest unit it fills")
             return None
         return int(text)
 
@@ -327,9 +320,7 @@ class _Table:
 # --- both together --------------------------------------------------------------------------------
 
 
-def parse_fleet(
-    fleet_text: str, csv_text: str, *, fleet_file: str = "fleet.yml", csv_file: str = "nodes.csv"
-) -> Fleet:
+def parse_fleet(fleet_text: str, csv_text: str, *, fleet_file: str = "fleet.yml", csv_file: str = "nodes.csv") -> Fleet:
     """Read fleet.yml and nodes.csv.
 
     Raises:
@@ -359,14 +350,8 @@ def _absences(shape: _Fleet, result: Checked[_Fleet], document: Document) -> Ite
     for name in _REQUIRED:
         if getattr(shape, name) is None and result.whole(name):
             yield document.fault((), f'"{name}" is missing', "add it")
-    if (
-        isinstance(document.data, dict)
-        and "plugin" in document.data
-        and next(iter(document.data)) != "plugin"
-    ):
-        yield document.fault(
-            ("plugin",), "stands below other keys", "make it the first key: Ansible looks there"
-        )
+    if isinstance(document.data, dict) and "plugin" in document.data and next(iter(document.data)) != "plugin":
+        yield document.fault(("plugin",), "stands below other keys", "make it the first key: Ansible looks there")
     for name in ("management", "bmc"):
         if shape.networks and getattr(shape.networks, name) is None and result.whole("networks", name):
             yield document.fault(("networks",), f'"{name}" is missing', "add it")
@@ -391,9 +376,7 @@ def _duplicates(rows: Iterable[_Row], file: str) -> Iterator[Fault]:
             # The line is compared, not the row: one MAC twice in one line is a fault as well.
             if first != row.line or (what == "MAC" and (row.boot_mac, *row.nic_macs).count(value) > 1):
                 where = "in this line" if first == row.line else f"first in line {first}"
-                yield Fault(
-                    file, row.line, f"{what} {value} stands there twice, {where}", "correct one of the two"
-                )
+                yield Fault(file, row.line, f"{what} {value} stands there twice, {where}", "correct one of the two")
 
 
 class _Join:
@@ -413,6 +396,10 @@ class _Join:
         for name, nodes in self.members.items():
             for node in nodes:
                 self.groups_of.setdefault(node, []).append(name)
+        self.rack_lists = {racks: expand(racks) for racks in shape.racks or {}}
+        self.racks = {
+            name: (shape.racks or {})[racks].positions for racks, names in self.rack_lists.items() for name in names
+        }
         self.addresses: dict[str, str] = {}
         # Whether a name that is not in `named` is in no row, and not in one that cannot be read.
         self.complete = table.readable and all(row.name for row in rows)
@@ -422,6 +409,7 @@ class _Join:
         yield from self._groups()
         yield from self._spares()
         yield from self._nodes()
+        yield from self._rack_lists()
         yield from self._racks()
         yield from self._bmc()
 
@@ -437,11 +425,9 @@ class _Join:
             ledger=shape.ledger,
             ssh=Ssh(shape.ssh.user, shape.ssh.port, shape.ssh.known_hosts, shape.ssh.identity_file),
             nodes={row.name: self._node(row, row.name) for row in self.rows if row.name},
-            groups={
-                name: tuple(sorted(nodes, key=order.__getitem__)) for name, nodes in self.members.items()
-            },
+            groups={name: tuple(sorted(nodes, key=order.__getitem__)) for name, nodes in self.members.items()},
             kinds={name: Kind(name, kind.model, kind.architecture) for name, kind in shape.kinds.items()},
-            racks={name: rack.positions for name, rack in shape.racks.items()},
+            racks=self.racks,
             networks={
                 "management": IPv4Network(shape.networks.management.cidr),
                 "bmc": IPv4Network(shape.networks.bmc.cidr),
@@ -496,11 +482,7 @@ class _Join:
                 self.addresses |= dict.fromkeys(names, first)  # so that they do not seem to have none
                 continue
             given = {name: IPv4Address(first) + offset for offset, name in enumerate(names)}
-            clashes = [
-                f"{given[name]} of {name} and {owners[given[name]]}"
-                for name in names
-                if given[name] in owners
-            ]
+            clashes = [f"{given[name]} of {name} and {owners[given[name]]}" for name in names if given[name] in owners]
             if clashes:
                 found = f"one address for two nodes: {_some(clashes)}"
                 yield self.document.fault(path, found, "give each range its own addresses")
@@ -561,20 +543,26 @@ class _Join:
                     remedy = "keep it in one of these groups"
                     yield self._row_fault(name, f"node {name} has {len(said)} {what}s: {each}", remedy)
 
+    def _rack_lists(self) -> Iterator[Fault]:
+        for racks, names in self.rack_lists.items():
+            for other, before in self.rack_lists.items():
+                if other == racks:
+                    break
+                if both := [name for name in names if name in before]:
+                    found = f"{_some(both)} stands in {other} too"
+                    yield self.document.fault(("racks", racks), found, "name each rack once")
+
     def _racks(self) -> Iterator[Fault]:
-        racks = self.shape.racks
-        if racks is None:
-            return
-        for row in self.rows:
+        for row in self.rows if self.shape.racks is not None else ():
             if row.rack is None:
                 continue
-            if row.rack not in racks:
+            positions = self.racks.get(row.rack)
+            if positions is None:
                 if self.result.whole("racks"):
-                    yield Fault(
-                        self.table.file, row.line, f'unknown rack "{row.rack}"', nearest(row.rack, racks)
-                    )
-            elif row.position is not None and row.position > racks[row.rack].positions:
-                found = f"position {row.position} in rack {row.rack}, which has {racks[row.rack].positions}"
+                    remedy = nearest(row.rack, self.racks)
+                    yield Fault(self.table.file, row.line, f'unknown rack "{row.rack}"', remedy)
+            elif row.position is not None and row.position > positions:
+                found = f"position {row.position} in rack {row.rack}, which has {positions}"
                 yield Fault(self.table.file, row.line, found, "correct the position, or the rack's positions")
 
     def _bmc(self) -> Iterator[Fault]:

@@ -45,19 +45,13 @@ def parse_model(text: str, file: str, *, name: str | None = None) -> HardwareMod
     if (model := result.value) is not None:
         if name is not None and model.model != name:
             faults.append(
-                document.fault(
-                    ("model",), f'"{model.model}" in a file named {name}.yml', "rename one of the two"
-                )
+                document.fault(("model",), f'"{model.model}" in a file named {name}.yml', "rename one of the two")
             )
         if model.gpus and not model.gpu_product and result.whole("gpu_product"):
-            faults.append(
-                document.fault(("gpus",), f"{model.gpus} GPUs without a gpu_product", "add gpu_product")
-            )
+            faults.append(document.fault(("gpus",), f"{model.gpus} GPUs without a gpu_product", "add gpu_product"))
         if not model.gpus and model.gpu_product:
             faults.append(
-                document.fault(
-                    ("gpu_product",), f'"{model.gpu_product}" with no GPUs', "correct gpus, or remove it"
-                )
+                document.fault(("gpu_product",), f'"{model.gpu_product}" with no GPUs', "correct gpus, or remove it")
             )
     if faults or model is None:
         raise BadInput(faults)

@@ -75,9 +75,7 @@ def parse_image(text: str, file: str) -> ImageDefinition:
                 document.fault(("arguments", name), "the builder sets BASE itself", "remove it: base says it")
             )
         elif not _ARGUMENT.fullmatch(name):
-            faults.append(
-                document.fault(("arguments", name), "no name of a build argument", "letters, digits and _")
-            )
+            faults.append(document.fault(("arguments", name), "no name of a build argument", "letters, digits and _"))
     if faults or image is None:
         raise BadInput(faults)
     return ImageDefinition(

@@ -23,6 +23,7 @@ _WANTED = {
 }  # fmt: skip
 
 
+MOST_NAMED = 15  # known words in one remedy: the twelve layers, but not 165 racks
 MAX_ROUNDS = 8  # each takes out one level more; no file of a site has more than 5
 
 
@@ -62,7 +63,10 @@ def nearest(word: str, known: Iterable[str]) -> str:
     known = list(known)
     if close := meant(word, known):
         return f'did you mean "{close}"?'
-    return f"known: {', '.join(known)}" if known else "none is known here"
+    if not known:
+        return "none is known here"
+    more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
+    return f"known: {', '.join(known[:MOST_NAMED])}{more}"
 
 
 def checked[M: BaseModel](model: type[M], document: Document) -> Checked[M]:
@@ -177,7 +181,7 @@ def _model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
     return here if isinstance(here, type) and issubclass(here, BaseModel) else None
 
 
-def _bare(annotation: Any) -> Any:  # noqa: ANN401  an annotation is a type, a union, a string
+def _bare(annotation: Any) -> Any:
     """An annotation without Annotated and `| None`."""
     while get_origin(annotation) in (Annotated, Union, types.UnionType):
         arguments = [argument for argument in get_args(annotation) if argument is not type(None)]

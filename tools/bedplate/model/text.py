@@ -19,9 +19,7 @@ from bedplate.model.faults import BadInput, Fault
 
 type Path = tuple[str | int, ...]
 
-MAX_DEPTH = (
-    40  # the deepest file of a site has 5 levels; more would exhaust Python's stack before it meant anything
-)
+MAX_DEPTH = 40  # the deepest file of a site has 5 levels; more would exhaust Python's stack before it meant anything
 _PREFIX = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")  # fits 64 bits, and is written the way it is read
 
@@ -132,9 +130,7 @@ class _Loader(yaml.SafeLoader):
             remedy = "plain text, numbers, lists and mappings only; secrets stand in vault.yml"
             self._refuse(event, f"a tag, {event.tag}", remedy)
         if self.depth >= MAX_DEPTH:
-            self._refuse(
-                event, f"more than {MAX_DEPTH} levels inside each other", "no file of a site is this deep"
-            )
+            self._refuse(event, f"more than {MAX_DEPTH} levels inside each other", "no file of a site is this deep")
         self.depth += 1
         try:
             return super().compose_node(parent, index)
@@ -142,7 +138,7 @@ class _Loader(yaml.SafeLoader):
             self.depth -= 1
 
     @staticmethod
-    def _refuse(event: Any, found: str, remedy: str) -> None:  # noqa: ANN401  the two mark types of PyYAML
+    def _refuse(event: Any, found: str, remedy: str) -> None:
         raise yaml.composer.ComposerError(None, None, found, event.start_mark, remedy)
 
 
@@ -155,7 +151,7 @@ class _Reader:
         self.faults: list[Fault] = []
         self.doubted: set[Path] = set()
 
-    def value(self, node: yaml.Node, path: Path) -> Any:  # noqa: ANN401  what YAML says can be anything
+    def value(self, node: yaml.Node, path: Path) -> Any:
         self.lines.setdefault(path, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
