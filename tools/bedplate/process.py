@@ -2,13 +2,16 @@
 
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from bedplate.model.faults import BedplateError
 
 DEADLINE_S = 600.0
+TAIL_BYTES = 2000  # of a log: what an error shows
 
 
 @dataclass(frozen=True)
@@ -36,31 +39,56 @@ def run(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     stdin: str | None = None,
+    log: Path | None = None,
 ) -> Finished:
     """Run a program to its end and return what it said (text, UTF-8, undecodable bytes replaced).
+
+    log: a file that command and output are appended to while it runs; `out` is then empty, `err` the log's end.
 
     Raises:
         ProcessFailed: it is not there, ended with another code than 0 (with check), or ran past timeout_s.
     """
     words = tuple(str(word) for word in argv)
     try:
-        done = subprocess.run(
-            words,
-            check=False,
-            cwd=cwd,
-            env=env,
-            input=stdin,
-            capture_output=True,
-            timeout=timeout_s,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-        )
+        with _output(log, words) as output:
+            done = subprocess.run(
+                words,
+                check=False,
+                cwd=cwd,
+                env=env,
+                input=stdin,
+                stdout=output or subprocess.PIPE,
+                stderr=subprocess.STDOUT if output else subprocess.PIPE,
+                timeout=timeout_s,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+            )
     except FileNotFoundError as fault:
         raise ProcessFailed(Finished(words, 127, "", str(fault)), f"no program {words[0]}") from fault
     except subprocess.TimeoutExpired as fault:
-        raise ProcessFailed(Finished(words, 124, "", ""), f"no end after {timeout_s:g} s") from fault
-    finished = Finished(words, done.returncode, done.stdout, done.stderr)
+        raise ProcessFailed(Finished(words, 124, "", _tail(log)), f"no end after {timeout_s:g} s") from fault
+    finished = Finished(words, done.returncode, done.stdout or "", done.stderr or _tail(log))
     if check and finished.code:
         raise ProcessFailed(finished, f"{words[0]} ended with {finished.code}")
     return finished
+
+
+@contextmanager
+def _output(log: Path | None, words: Sequence[str]) -> Iterator[BinaryIO | None]:
+    if log is None:
+        yield None
+        return
+    with log.open("ab") as output:
+        output.write(f"$ {shlex.join(words)}\n".encode())
+        output.flush()
+        yield output
+
+
+def _tail(log: Path | None) -> str:
+    """The end of a log, in whole lines."""
+    if log is None:
+        return ""
+    with log.open("rb") as file:
+        file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))
+        return file.read().decode(errors="replace").partition("\n")[2]
