@@ -71,9 +71,9 @@ def dockerfile_faults(text: str, file: str) -> list[Fault]:
         else:
             for outside in _foreign(one, stages):
                 wrong(one, f"{one.name} takes files from {outside}, which is not pinned", "take them from a stage")
-            if one.name == "ADD" and _URL.search(" ".join(one.arguments)):
-                if not any(flag.startswith("--checksum=sha256:") for flag in one.flags):
-                    wrong(one, "ADD of an address without --checksum=sha256:…", "put the file beside the Dockerfile")
+            checked = any(flag.startswith("--checksum=sha256:") for flag in one.flags)
+            if one.name == "ADD" and _URL.search(" ".join(one.arguments)) and not checked:
+                wrong(one, "ADD of an address without --checksum=sha256:…", "put the file beside the Dockerfile")
     if not from_base:
         faults.append(Fault(file, None, "no FROM ${BASE}", "begin with ARG BASE, FROM ${BASE}"))
     return faults

@@ -1,0 +1,1 @@
+"""Programs that build an image from a definition; a new one is a new file."""

@@ -1,0 +1,213 @@
+"""`bedplate image`: build, publish, import and place the image of an environment."""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from bedplate.act import image as images
+from bedplate.act import place as placing
+from bedplate.act.image import Asked, Outcome
+from bedplate.act.place import Row
+from bedplate.cli.names import node_names
+from bedplate.cli.output import json_option, print_json, print_table
+from bedplate.decide.buildrecord import Stage
+from bedplate.model.faults import NodesFailed
+from bedplate.sources.site import Site, open_site
+
+env_argument = click.argument("env")
+_NEXT = {None: "build", Stage.BUILT: "push", Stage.PUSHED: "import", Stage.IMPORTED: "place"}
+
+
+@click.group()
+def image() -> None:
+    """Build an environment's image, publish it, make the nodes' file of it, and bring that to the nodes.
+
+    \b
+    Example:
+      bedplate image build A
+      bedplate image push A
+      bedplate image import A
+      bedplate lock A
+      bedplate image place A
+    """
+
+
+@image.command()
+@env_argument
+@json_option
+@click.pass_obj
+def build(root: Path, env: str, as_json: bool) -> None:
+    """Build the image of ENV from its definition and record what came of it.
+
+    An image that was built from the same definition is left as it is.
+
+    \b
+    Example:
+      bedplate image build A
+    """
+    _stage(images.build, root, env, as_json)
+
+
+@image.command()
+@env_argument
+@json_option
+@click.pass_obj
+def push(root: Path, env: str, as_json: bool) -> None:
+    """Push the built image of ENV to its registry, and check there what arrived.
+
+    \b
+    Example:
+      bedplate image push A
+    """
+    _stage(images.push, root, env, as_json)
+
+
+@image.command("import")
+@env_argument
+@json_option
+@click.pass_obj
+def import_(root: Path, env: str, as_json: bool) -> None:
+    """Make the squashfs that jobs start from, out of the pushed image of ENV.
+
+    \b
+    Example:
+      bedplate image import A
+    """
+    _stage(images.import_, root, env, as_json)
+
+
+@image.command()
+@env_argument
+@click.option("--nodes", metavar="NODESET", help="Only these, as in n[1-4]; else all that ENV is for.")
+@click.option(
+    "--width", type=click.IntRange(1, 64), default=placing.WIDTH, show_default=True, help="Transfers at once."
+)
+@json_option
+@click.pass_obj
+def place(root: Path, env: str, nodes: str | None, width: int, as_json: bool) -> None:
+    """Bring the squashfs of ENV to the disks of its nodes; what is there already stays.
+
+    The lock of ENV says which one; without a lock it is the one imported last. Exit 4 if a node failed.
+
+    \b
+    Example:
+      bedplate image place A --nodes n[1-4]
+    """
+    site = open_site(root)
+    names = node_names(site, nodes) if nodes is not None else None
+    with _transfers(placing.artifact(site, env).size) as (progress, report):
+        rows = placing.place(site, env, names, width=width, progress=progress, report=report)
+    if as_json:
+        print_json([{"node": r.node, "result": r.result, "seconds": r.seconds, "why": r.why or None} for r in rows])
+    else:
+        print_table(["node", "result", "seconds", "why"], [(r.node, r.result, r.seconds, r.why) for r in rows])
+    if failed := [row.node for row in rows if row.result is placing.Result.FAILED]:
+        raise NodesFailed(f"{len(failed)} of {len(rows)} nodes do not have the image: {', '.join(failed)}")
+
+
+@image.command()
+@env_argument
+@json_option
+@click.pass_obj
+def show(root: Path, env: str, as_json: bool) -> None:
+    """Show what was made of the image of ENV, and what is to be done next.
+
+    \b
+    Example:
+      bedplate image show A
+    """
+    site = open_site(root)
+    asked = images.asked(site, env)
+    if as_json:
+        print_json(_shown(site, asked))
+        return
+    record = asked.record
+    rows: list[tuple[str, Any]] = [("image", asked.image.name), ("definition", _definition(asked))]
+    if record:
+        rows += [
+            ("base", f"{record.base.reference}@{record.base.digest}"),
+            ("builder", f"{record.builder.name} {record.builder.version}, skopeo {record.builder.skopeo}"),
+            ("reference", record.reference),
+            ("config", record.config_digest),
+            ("media type", record.media_type),
+            ("built", record.built_at),
+            ("pushed", record.pushed_at or "no"),
+            ("imported", record.imported_at or "no"),
+        ]
+        if record.squashfs:
+            rows += [
+                ("squashfs", record.squashfs.sha256),
+                ("size", f"{record.squashfs.size} bytes"),
+                ("made by", f"{record.squashfs.tool} {record.squashfs.options}"),
+            ]
+    rows.append(("next", f"bedplate image {_next(asked)} {env}"))
+    print_table(["what", "is"], rows)
+
+
+def _stage(do: Callable[..., Outcome], root: Path, env: str, as_json: bool) -> None:
+    outcome = do(open_site(root), env, say=lambda text: click.echo(text, err=True))
+    if as_json:
+        print_json({"did": outcome.did, "says": outcome.says, "record": outcome.record.document()})
+    else:
+        click.echo(outcome.says if outcome.did else f"{outcome.says} (nothing to do)")
+
+
+def _definition(asked: Asked) -> str:
+    state = "" if asked.record is None else ", as built" if asked.current else ", changed since it was built"
+    return f"{asked.definition}{state}"
+
+
+def _next(asked: Asked) -> str:
+    return _NEXT[asked.record.stage if asked.record and asked.current else None]
+
+
+def _shown(site: Site, asked: Asked) -> dict[str, object]:
+    return {
+        "image": asked.image.name,
+        "definition": asked.definition,
+        "definition_sha256": asked.definition_sha256,
+        "current": asked.current,
+        "next": _next(asked),
+        "record": asked.record.document() if asked.record else None,
+        "record_file": str(images.record_path(site, asked.image.name)),
+    }
+
+
+@contextmanager
+def _transfers(size: int) -> Iterator[tuple[Callable[[str, int], None], Callable[[Row], None]]]:
+    """What shows transfers on stderr: bars in a terminal, else a line when a node is done."""
+    if not sys.stderr.isatty():
+        yield (lambda _node, _sent: None), _say_row
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, Any] = {}
+        lock = threading.Lock()
+
+        def progress(node: str, sent: int) -> None:
+            with lock:  # worker threads call this
+                if node not in tasks:
+                    tasks[node] = bars.add_task(node, total=size)
+            bars.update(tasks[node], completed=sent)
+
+        def report(row: Row) -> None:
+            if row.node in tasks:
+                bars.remove_task(tasks.pop(row.node))
+            bars.console.print(_row_text(row), highlight=False)
+
+        yield progress, report
+
+
+def _say_row(row: Row) -> None:
+    click.echo(_row_text(row), err=True)
+
+
+def _row_text(row: Row) -> str:
+    return f"{row.node}: {row.result}" + (f": {row.why}" if row.why else "")
