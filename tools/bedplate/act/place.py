@@ -23,7 +23,7 @@ from bedplate.model.faults import BadInput
 from bedplate.model.fleet import Node
 from bedplate.model.nodes import fold
 from bedplate.sources.site import Site
-from bedplate.ssh import Answer, Progress, Target, run_everywhere
+from bedplate.ssh import Answer, Target, run_everywhere
 
 DIRECTORY = "/var/lib/bedplate/images"
 PLACED = "image.placed"
@@ -31,6 +31,9 @@ WIDTH = 8  # transfers at once: one process encrypts about 80 MB/s, however many
 HASH_RATE = 100_000_000  # bytes/s that a node surely hashes; a slow disk's rate, not a processor's
 SEND_RATE = 2_000_000  # bytes/s: a transfer that is slower than this has failed
 SPARE_S = 60.0
+
+
+Watch = Callable[[str, int, int], None]  # node, bytes sent, bytes in all; called from other threads
 
 
 class Result(StrEnum):
@@ -94,12 +97,12 @@ def place(
     nodes: Collection[str] | None = None,
     *,
     width: int = WIDTH,
-    progress: Progress | None = None,
+    progress: Watch | None = None,
     report: Callable[[Row], None] | None = None,
 ) -> list[Row]:
     """Bring the artifact to nodes (None: all nodes of the environment's kinds), and record which have it.
 
-    report: called with each row as soon as it is known. progress: bytes sent to a node so far.
+    report: called with each row as soon as it is known. progress: how far each transfer is.
 
     Raises:
         BadInput: there is no artifact, or a node is not the environment's.
@@ -140,12 +143,17 @@ def _transfer(
     targets: Sequence[Target],
     *,
     width: int,
-    progress: Progress | None,
+    progress: Watch | None,
     end: Callable[[Answer, Result, str], None],
 ) -> None:
     timeout_s = SPARE_S + what.size / SEND_RATE + what.size / HASH_RATE
     for answer in run_everywhere(
-        targets, transfer_script(what), stdin=source, width=width, timeout_s=timeout_s, progress=progress
+        targets,
+        transfer_script(what),
+        stdin=source,
+        width=width,
+        timeout_s=timeout_s,
+        progress=(lambda node, sent: progress(node, sent, what.size)) if progress else None,
     ):
         if not answer.ok:
             end(answer, Result.FAILED, answer.why)

@@ -102,7 +102,7 @@ def place(root: Path, env: str, nodes: str | None, width: int, as_json: bool) ->
     """
     site = open_site(root)
     names = node_names(site, nodes) if nodes is not None else None
-    with _transfers(placing.artifact(site, env).size) as (progress, report):
+    with _transfers() as (progress, report):
         rows = placing.place(site, env, names, width=width, progress=progress, report=report)
     if as_json:
         print_json([{"node": r.node, "result": r.result, "seconds": r.seconds, "why": r.why or None} for r in rows])
@@ -181,17 +181,17 @@ def _shown(site: Site, asked: Asked) -> dict[str, object]:
 
 
 @contextmanager
-def _transfers(size: int) -> Iterator[tuple[Callable[[str, int], None], Callable[[Row], None]]]:
+def _transfers() -> Iterator[tuple[placing.Watch, Callable[[Row], None]]]:
     """What shows transfers on stderr: bars in a terminal, else a line when a node is done."""
     if not sys.stderr.isatty():
-        yield (lambda _node, _sent: None), _say_row
+        yield (lambda _node, _sent, _size: None), _say_row
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         tasks: dict[str, Any] = {}
         lock = threading.Lock()
 
-        def progress(node: str, sent: int) -> None:
+        def progress(node: str, sent: int, size: int) -> None:
             with lock:  # worker threads call this
                 if node not in tasks:
                     tasks[node] = bars.add_task(node, total=size)
