@@ -305,11 +305,11 @@ _STAGES = (("built_at", "build"), ("pushed_at", "push"), ("imported_at", "import
 
 def _image(site: Site, environment: Environment, faults: list[Fault]) -> Image | None:
     """The image as its build record and the registry have it."""
-    from bedplate.act.image import definition_sha256  # noqa: PLC0415
-
     definition = environment.layers[Layer.IMAGE].definition
     if definition is None:
         return None
+    from bedplate.act.image import definition_sha256  # noqa: PLC0415
+
     try:
         asked = site.image(definition)
         path = site.builds_path / f"{asked.name}.json"

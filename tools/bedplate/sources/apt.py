@@ -140,9 +140,7 @@ class Archive:
             what = f"no Packages file of every component for {self.architecture}"
             raise ArchiveFault(self.source, Why.MISSING, "\n".join((what, *said)))
         if not self._inrelease:
-            raise ArchiveFault(
-                self.source, Why.MISSING, "no InRelease file (a signature beside Release is not enough)"
-            )
+            raise ArchiveFault(self.source, Why.MISSING, "no InRelease file (a signature beside Release is not enough)")
 
     @property
     def key_sha256(self) -> str:
@@ -157,11 +155,10 @@ class Archive:
     def _inrelease(self) -> list[Path]:
         return sorted((self._root / "lists").glob("*InRelease"))
 
-    @cached_property
+    @property
     def indices(self) -> list[Path]:
-        """The Packages files that apt has checked against the signed InRelease."""
-        done = self._apt("apt-get", "indextargets", "--format", "$(FILENAME)", "Created-By: Packages")
-        return [Path(line) for line in done.out.splitlines() if Path(line).is_file()]
+        """The Packages files: apt puts them here once they match the signed InRelease, and nothing else does."""
+        return sorted((self._root / "lists").glob("*_Packages"))
 
     @cached_property
     def _index(self) -> "Index":
@@ -194,9 +191,7 @@ class Archive:
         done = self._apt("apt-get", "-s", "-y", "--no-install-recommends", "install", *words)
         if done.code:
             said = _conflict(done)
-            return Answer(
-                full, {}, (Problem(None, f"apt finds no way to install them together: {said}", ""),)
-            )
+            return Answer(full, {}, (Problem(None, f"apt finds no way to install them together: {said}", ""),))
         chosen = dict(_installs(done.out))
         overridden = tuple(
             Problem(name, f"asked for {version}, apt would install {chosen.get(name, 'nothing')}", "")
@@ -303,9 +298,7 @@ class Index:
             return self.exactly(name, means.pop())
         if means:
             several = ", ".join(sorted(means))
-            return Problem(
-                name, f"version {version} has {len(means)} revisions: {several}", "name one of them in full"
-            )
+            return Problem(name, f"version {version} has {len(means)} revisions: {several}", "name one of them in full")
         there = ", ".join(sorted(versions))
         return Problem(name, f"the archive has no version {version}; it has {there}", "ask for one of these")
 
@@ -315,9 +308,7 @@ class Index:
         if len(same) == 1:
             return same[0]
         files = ", ".join(f"{record.filename} {record.sha256}" for record in same) or "none"
-        return Problem(
-            name, f"version {version} means {len(same)} files: {files}", "the archive must have one"
-        )
+        return Problem(name, f"version {version} means {len(same)} files: {files}", "the archive must have one")
 
     def forced(self, chosen: Mapping[str, str]) -> dict[str, str]:
         """What chosen versions depend on at one exact version, and so on: these are no choice.
@@ -347,9 +338,7 @@ class Index:
         stem = re.sub(r"-[0-9][0-9.]*(?=-|$)", "", name)  # from 580 on names lose their branch suffix
         near = [stem] if stem != name and stem in self.records else []
         near += [n for n in difflib.get_close_matches(name, self.records, n=3, cutoff=0.75) if n not in near]
-        return Problem(
-            name, "the archive has no such package", f"near names: {', '.join(near)}" if near else ""
-        )
+        return Problem(name, "the archive has no such package", f"near names: {', '.join(near)}" if near else "")
 
 
 def upstream(version: str) -> set[str]:
@@ -398,9 +387,7 @@ def _conflict(done: Finished) -> str:
     """What apt said: the block of unmet dependencies of stdout, and the errors of stderr."""
     _, found, tail = done.out.partition("The following packages have unmet dependencies:")
     errors = [line for line in done.err.splitlines() if line.startswith("E:")]
-    return (
-        "\n".join([*([tail.strip("\n")] if found else []), *errors]) or done.err.strip() or done.out.strip()
-    )
+    return "\n".join([*([tail.strip("\n")] if found else []), *errors]) or done.err.strip() or done.out.strip()
 
 
 def _why(said: str) -> Why:
