@@ -1,7 +1,8 @@
-"""The lab's signed apt archive: suite `a` (when environment A was made) and suite `b` (later), several versions of a package.
+"""The lab's signed apt archive: suite `a` (when environment A was made) and suite `b` (later).
 
-Made with aptly from the stand-in table and real Debian packages with all that they depend on, so that apt resolves
-from one suite alone. Cached, its key with it; served over http in the lab's namespace alone.
+Several versions of a package lie side by side. Made with aptly from the stand-in table and real Debian packages with
+all that they depend on, so that apt resolves from one suite alone. Cached, its key with it; served over http in the
+lab's namespace alone.
 """
 
 import json
@@ -12,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bedplate.process import run
-
 from lab import debs, standins
 from lab.places import Places
 from lab.steps import Steps
 from lab.trees import architecture, key_of, node_tree_path
 
 EDITION = 1
+USER_ID = "Bedplate lab archive <lab@lab.invalid>"
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def _publish(work: Path, downloads: Path) -> None:
     environment = {**os.environ, "GNUPGHOME": str(home), "LC_ALL": "C.UTF-8"}
     try:
         run(
-            ["gpg", "--batch", "--quiet", "--passphrase", "", "--quick-gen-key", "Bedplate lab archive <lab@lab.invalid>",
+            ["gpg", "--batch", "--quiet", "--passphrase", "", "--quick-gen-key", USER_ID,
              "ed25519", "sign", "never"], env=environment,
         )  # fmt: skip
         listing = run(["gpg", "--list-keys", "--with-colons"], env=environment).out
@@ -91,7 +92,9 @@ def _publish(work: Path, downloads: Path) -> None:
         (work / "archive.asc").write_text(run(["gpg", "--armor", "--export", key], env=environment).out)
         configuration = work / "aptly.conf"
         configuration.write_text(
-            json.dumps({"rootDir": str(work / "aptly"), "architectures": [arch], "gpgProvider": "gpg", "skipLegacyPool": True})
+            json.dumps(
+                {"rootDir": str(work / "aptly"), "architectures": [arch], "gpgProvider": "gpg", "skipLegacyPool": True}
+            )
         )
         aptly = ["aptly", f"-config={configuration}"]
         for suite, real in members.items():
@@ -100,8 +103,8 @@ def _publish(work: Path, downloads: Path) -> None:
             run([*aptly, "repo", "add", suite, *files], env=environment)
             run([*aptly, "snapshot", "create", f"{suite}-1", "from", "repo", suite], env=environment)
             run(
-                [*aptly, "publish", "snapshot", "-batch", f"-gpg-key={key}", f"-distribution={suite}", f"-suite={suite}",
-                 "-origin=Bedplate lab", "-label=Bedplate lab", f"{suite}-1"], env=environment,
+                [*aptly, "publish", "snapshot", "-batch", f"-gpg-key={key}", f"-distribution={suite}",
+                 f"-suite={suite}", "-origin=Bedplate lab", "-label=Bedplate lab", f"{suite}-1"], env=environment,
             )  # fmt: skip
     finally:
         # gpg leaves an agent behind; one that serves a directory of ours is ours to end.

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bedplate.process import run
-
 from lab import debs
 from lab.archive import downloads_path
 from lab.places import Places

@@ -1,4 +1,4 @@
-"""Real Debian packages for the archive and the base image: downloaded through a private apt root, with their closure."""
+"""Real Debian packages for archive and base image: downloaded through a private apt root, with their closure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,7 +6,6 @@ from pathlib import Path
 
 from bedplate.model.faults import BedplateError
 from bedplate.process import run
-
 from lab.trees import SUITE, apt_proxy, architecture, mirror
 
 OLD_SUITE = "bookworm"
@@ -22,7 +21,7 @@ class Deb:
 
 
 def download(target: Path) -> None:
-    """Fill a directory: new/ (trixie, with all that it depends on), old/ (bookworm's two), image/ (the base image's)."""
+    """Fill a directory: new/ (trixie, with all it depends on), old/ (bookworm's two), image/ (the base image's)."""
     roots = {suite: _root(target / "apt" / suite, suite) for suite in (SUITE, OLD_SUITE)}
     _fetch(roots[SUITE], closure(roots[SUITE], TWO_VERSIONS), target / "new")
     _fetch(roots[OLD_SUITE], TWO_VERSIONS, target / "old")
@@ -49,7 +48,8 @@ def _root(root: Path, suite: str) -> Path:
     configuration = root / "apt.conf"
     configuration.write_text("\n".join([
         f'Dir "{root}"; Dir::Etc "{root}/etc/apt"; Dir::State "{root}/state"; Dir::State::status "{root}/status";',
-        f'Dir::Cache "{root}/cache"; Dir::Log "{root}/log"; APT::Architecture "{architecture()}"; APT::Architectures "";',
+        f'Dir::Cache "{root}/cache"; Dir::Log "{root}/log";',
+        f'APT::Architecture "{architecture()}"; APT::Architectures "";',
         'APT::Sandbox::User "root"; Acquire::Languages "none"; APT::Install-Recommends "false";',
         # The machine's hooks, desktop indexes among them, have no business in a private root.
         "#clear DPkg::Post-Invoke; #clear APT::Update::Post-Invoke; #clear APT::Update::Post-Invoke-Success;",
@@ -69,7 +69,9 @@ def closure(configuration: Path, names: Iterable[str]) -> list[str]:
     planned = _apt(configuration, ["apt-get", "-s", "-qq", "install", *names])
     found = [line.split()[1] for line in planned.splitlines() if line.startswith("Inst ")]
     if not set(names) <= set(found):
-        raise BedplateError(f"apt would not install {', '.join(names)} from {mirror()}: it planned {found or 'nothing'}")
+        raise BedplateError(
+            f"apt would not install {', '.join(names)} from {mirror()}: it planned {found or 'nothing'}"
+        )
     return found
 
 

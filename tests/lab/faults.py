@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from bedplate.model.faults import BadInput, Refused
 from bedplate.process import run
-
 from lab import lifecycle, machine, record
 from lab.places import CONTROLLER, Places
 from lab.run import on
@@ -39,11 +38,16 @@ def apply(places: Places, node: str, fault: str, *, mend: bool) -> str:
         if mend and fault not in has:
             raise Refused(f"{node} has no fault {fault}; it has {', '.join(has) or 'none'}")
         if not mend and fault in has:
-            raise Refused(f"{node} has the fault {fault} already (to undo it: bedplate lab break {node} {fault} --mend)")
+            raise Refused(
+                f"{node} has the fault {fault} already (to undo it: bedplate lab break {node} {fault} --mend)"
+            )
         known = FAULTS[fault]
         said = (known.mend if mend else known.set_)(places, node)
         left = [name for name in has if name != fault] if mend else [*has, fault]
-        found.faults = {**{name: those for name, those in found.faults.items() if name != node}, **({node: left} if left else {})}
+        found.faults = {
+            **{name: those for name, those in found.faults.items() if name != node},
+            **({node: left} if left else {}),
+        }
         record.write(places, found)
     return said
 
@@ -112,22 +116,41 @@ def _unmark(name: str) -> Callable[[Places, str], str]:
 
 
 def _edit(places: Places, node: str) -> str:
-    _sh(places, node, f"touch {TUNED_FILE}; cp -p {TUNED_FILE} /root/.lab-wrong-file; echo 'NCCL_DEBUG=TRACE # by hand' >> {TUNED_FILE}")
+    _sh(
+        places,
+        node,
+        f"""
+touch {TUNED_FILE}
+cp -p {TUNED_FILE} {FAULTS_ON_NODE}.wrong-file
+echo 'NCCL_DEBUG=TRACE # by hand' >> {TUNED_FILE}""",
+    )
     return f"somebody added a line to {TUNED_FILE} by hand"
 
 
 def _restore(places: Places, node: str) -> str:
-    _sh(places, node, f"mv /root/.lab-wrong-file {TUNED_FILE}")
+    _sh(places, node, f"mv {FAULTS_ON_NODE}.wrong-file {TUNED_FILE}")
     return f"{TUNED_FILE} is as it was"
 
 
 def _lose(places: Places, node: str) -> str:
-    _sh(places, node, f"mkdir -p {IMAGES} {FAULTS_ON_NODE}/images; find {IMAGES} -name '*.sqsh' -type f -exec mv -t {FAULTS_ON_NODE}/images {{}} +")
+    _sh(
+        places,
+        node,
+        f"""
+mkdir -p {IMAGES} {FAULTS_ON_NODE}/images
+find {IMAGES} -name '*.sqsh' -type f -exec mv -t {FAULTS_ON_NODE}/images {{}} +""",
+    )
     return f"the images in {IMAGES} are gone"
 
 
 def _find(places: Places, node: str) -> str:
-    _sh(places, node, f"find {FAULTS_ON_NODE}/images -type f -exec mv -n -t {IMAGES} {{}} +; rm -r {FAULTS_ON_NODE}/images")
+    _sh(
+        places,
+        node,
+        f"""
+find {FAULTS_ON_NODE}/images -type f -exec mv -n -t {IMAGES} {{}} +
+rm -r {FAULTS_ON_NODE}/images""",
+    )
     return f"the images are back in {IMAGES}"
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bedplate.process import run
-
 from lab import machine
 from lab.controller import write
 from lab.places import BRIDGE_ADDRESS, CHECKOUT, CONTROLLER, Places, address
@@ -46,12 +45,16 @@ def furnish(root: Path, host: str, hosts: Iterable[str], authorized: str) -> str
     """Write what a host needs before it boots; its public host key."""
     write(root / "etc/hostname", host + "\n")
     write(root / "etc/machine-id", uuid.uuid4().hex + "\n", mode=0o444)
-    write(root / "etc/resolv.conf", f"nameserver {BRIDGE_ADDRESS}\n")  # nobody answers there: names are in hosts
+    # Names are in /etc/hosts. Nobody answers on loopback either, but at once: the kernel limits how often it says
+    # "port unreachable" on any other link, and apt, which asks for SRV records, then waits 5 s.
+    write(root / "etc/resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
     names = [f"{address(name)} {name}\n" for name in hosts]
     services = f"{BRIDGE_ADDRESS} archive.lab registry.lab\n"
     write(root / "etc/hosts", "127.0.0.1 localhost\n::1 localhost\n" + services + "".join(names))
     write(root / "etc/issue", "Bedplate lab host \\n\n")
-    write(root / "etc/motd", f"This is {host}, a host of a Bedplate lab. GPU, driver and Fabric Manager are stand-ins.\n")
+    write(
+        root / "etc/motd", f"This is {host}, a host of a Bedplate lab. GPU, driver and Fabric Manager are stand-ins.\n"
+    )
     (root / "root/.ssh").mkdir(mode=0o700, parents=True, exist_ok=True)
     write(root / "root/.ssh/authorized_keys", authorized + "\n", mode=0o600)
     _, public = key_pair(root / "etc/ssh/ssh_host_ed25519_key", host)
@@ -71,7 +74,9 @@ def state(places: Places, host: str) -> State:
     word = said.out.strip() or "starting"
     if word != "degraded":
         return State(host, word)
-    listed = run(inside.argv(["systemctl", "list-units", "--failed", "--plain", "--no-legend"]), check=False, timeout_s=20)
+    listed = run(
+        inside.argv(["systemctl", "list-units", "--failed", "--plain", "--no-legend"]), check=False, timeout_s=20
+    )
     return State(host, word, tuple(line.split()[0] for line in listed.out.splitlines() if line.strip()))
 
 

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bedplate.model.faults import BadInput, BedplateError, Busy, NodesFailed, Refused
-
 from lab import controller, hosts, machine, network, record, registry, site, trees
 from lab.archive import Archive, archive
 from lab.baseimage import BaseImage, base_image
@@ -21,9 +21,10 @@ from lab.record import Record
 from lab.steps import Steps
 
 PROGRAMS = (
-    "systemd-nspawn", "ip", "mmdebstrap", "gpg", "aptly", "ssh-keygen", "docker-registry", "skopeo", "htpasswd", "openssl",
-    "nsenter", "unshare", "setpriv", "dpkg-deb",
+    "systemd-nspawn", "ip", "mmdebstrap", "gpg", "aptly", "ssh-keygen", "docker-registry", "skopeo", "htpasswd",
+    "openssl", "nsenter", "unshare", "setpriv", "dpkg-deb",
 )  # fmt: skip
+SERVE = CHECKOUT / "tests/lab/serve.py"
 SERVICES = ("archive", "registry")
 BOOT_S = 120.0  # 40 hosts took 13 s on two quiet cores
 POWER_OFF_S = 8.0
@@ -45,16 +46,35 @@ class Status:
 @contextmanager
 def turn(places: Places) -> Iterator[None]:
     """Only one `up`, `down` or `break` at a time. The kernel lets go of the lock of a dead process."""
-    try:
-        places.state.mkdir(parents=True, exist_ok=True)
-    except PermissionError as fault:
-        raise BadInput(f"{places.state}: {fault.strerror} (a lab needs root: sudo bedplate lab up)") from fault
-    with places.lock.open("a+") as file:
+    with _locked(places.lock):
+        _claim(places)
+        yield
+        if not places.live.exists():
+            places.claim.unlink(missing_ok=True)
+
+
+def _claim(places: Places) -> None:
+    """Two labs of one name would end each other: the second is refused."""
+    places.claim.parent.mkdir(parents=True, exist_ok=True)
+    owner = Path(places.claim.read_text().strip()) if places.claim.exists() else places.state
+    if owner != places.state and (owner / "live").exists():
+        raise Refused(
+            f"the name {places.name} belongs to the lab in {owner} "
+            "(set another BEDPLATE_LAB_NAME, or none: it follows from BEDPLATE_LAB)"
+        )
+    places.claim.write_text(f"{places.state}\n")
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as fault:
             file.seek(0)
-            raise Busy(f"another lab command works on {places.state}: {file.read().strip()} (wait for it)") from fault
+            who = file.read().strip() or "one that just began"
+            raise Busy(f"another lab command works on {path.parent}: {who} (wait for it)") from fault
         file.truncate(0)
         file.write(f"process {os.getpid()} since {_now()}\n")
         file.flush()
@@ -70,7 +90,9 @@ def require_root() -> None:
 
 
 def require_programs() -> None:
-    missing = [name for name in PROGRAMS if shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is None]
+    missing = [
+        name for name in PROGRAMS if shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is None
+    ]
     if missing:
         raise BadInput(f"the lab needs {', '.join(missing)} on this machine (run: tools/setup)")
 
@@ -103,12 +125,13 @@ def up(places: Places, steps: Steps, *, nodes: int, fresh: bool) -> bool:
             _same(before.record, nodes)
             steps.say(f"the lab runs since {before.record.since}, with {nodes} nodes: left as it is")
             if before.record.trees != _tree_names(places):
-                steps.say("note: uv.lock or the package lists changed since; `bedplate lab up --fresh` takes the new ones")
+                steps.say(
+                    "note: uv.lock or the package lists changed since; `bedplate lab up --fresh` takes the new ones"
+                )
             return False
         if before.state != "down":
             steps.say(_found(before))
             _clean(places, steps)
-        trees.forget_unfinished(places)
         try:
             _bring_up(places, steps, nodes)
         except BaseException:
@@ -128,7 +151,6 @@ def down(places: Places, steps: Steps, *, purge: bool) -> bool:
         if existed:
             _clean(places, steps)
         if purge:
-            trees.forget_unfinished(places)
             shutil.rmtree(places.cache, ignore_errors=True)
             shutil.rmtree(places.state / "last-logs", ignore_errors=True)
             steps.say(f"cache {places.cache} deleted")
@@ -150,7 +172,8 @@ def _found(before: Status) -> str:
     bad += [f"{name} off" for name, alive in before.services.items() if not alive]
     what = ", ".join(bad) if before.record else ", ".join(before.left)
     if before.record and before.record.phase != "up":
-        return f"a `lab up` of {before.record.since} (process {before.record.pid}) did not finish: cleaning up what it left"
+        begun = f"of {before.record.since} (process {before.record.pid})"
+        return f"a `lab up` {begun} did not finish: cleaning up what it left"
     return f"what was left of a lab is cleaned up: {what}"
 
 
@@ -160,7 +183,9 @@ def _tree_names(places: Places) -> list[str]:
 
 def _materials(places: Places, steps: Steps) -> tuple[trees.Trees, Archive, BaseImage]:
     """Trees beside archive and base image: two cores, two lines of work."""
-    with ThreadPoolExecutor(2) as pool:
+    # Two labs may share a cache: what one builds, the other must not take for a killed build's leftovers.
+    with _locked(places.cache / "lock"), ThreadPoolExecutor(2) as pool:
+        trees.forget_unfinished(places)
         waiting = pool.submit(trees.trees, places, steps)
         try:
             packages = archive(places, steps)
@@ -185,11 +210,14 @@ def _bring_up(places: Places, steps: Steps, nodes: int) -> None:
         registry.start(places, store)
         machine.start(
             places, "archive",
-            ["/usr/bin/env", "python3", "-E", str(CHECKOUT / "tests/lab/serve.py"), BRIDGE_ADDRESS, str(ARCHIVE_PORT), str(packages.public)],
+            [sys.executable, "-E", str(SERVE), BRIDGE_ADDRESS, str(ARCHIVE_PORT), str(packages.public)],
             log=places.logs / "archive.log", namespace=places.namespace(),
         )  # fmt: skip
         identity, public = hosts.key_pair(places.live / "ssh/id_ed25519", "bedplate-lab")
-        roots = {name: hosts.make_root(places, name, lower.controller if name == CONTROLLER else lower.node) for name in names}
+        roots = {
+            name: hosts.make_root(places, name, lower.controller if name == CONTROLLER else lower.node)
+            for name in names
+        }
         host_keys = {name: hosts.furnish(root, name, names, public) for name, root in roots.items()}
         files = site.site_files(
             site.Given(

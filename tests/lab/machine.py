@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bedplate.process import run
-
 from lab.places import Places
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -91,7 +90,12 @@ def start(
         if namespace:
             properties.append(f"NetworkNamespacePath=/run/netns/{namespace}")
         if host:
-            properties += ["Delegate=yes", f"RestartForceExitStatus={REBOOT}", f"SuccessExitStatus={REBOOT}", "RestartSec=1"]
+            properties += [
+                "Delegate=yes",
+                f"RestartForceExitStatus={REBOOT}",
+                f"SuccessExitStatus={REBOOT}",
+                "RestartSec=1",
+            ]
         run([
             "systemd-run", "--quiet", "--collect", f"--unit={_unit(places, name)}", f"--slice={places.name}.slice",
             *(f"--property={text}" for text in properties),
@@ -181,7 +185,10 @@ def _rmdir(directory: Path) -> None:
 
 def mounts_below(directory: Path) -> list[Path]:
     """Mount points below a directory, innermost first."""
-    points = [line.split()[4].encode().decode("unicode_escape") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    points = [
+        line.split()[4].encode().decode("unicode_escape")
+        for line in Path("/proc/self/mountinfo").read_text().splitlines()
+    ]
     below = [Path(point) for point in points if Path(point).is_relative_to(directory)]
     return sorted(below, key=lambda path: len(path.parts), reverse=True)
 

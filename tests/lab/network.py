@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 
 from bedplate.process import run
-
 from lab.places import BRIDGE_ADDRESS, Places, address, mac
 
 
@@ -26,7 +25,11 @@ def make(places: Places, hosts: Sequence[str]) -> None:
             f"link add v-{host} type veth peer name host0 address {mac(host)} netns {places.namespace(host)}",
             f"link set v-{host} master br0 up",
         ]
-    first = ["link set lo up", "link add br0 type bridge forward_delay 0 stp_state 0", f"addr add {BRIDGE_ADDRESS}/24 dev br0"]
+    first = [
+        "link set lo up",
+        "link add br0 type bridge forward_delay 0 stp_state 0",
+        f"addr add {BRIDGE_ADDRESS}/24 dev br0",
+    ]
     run(["ip", "-n", bridge, "-batch", "-"], stdin="\n".join([*first, "link set br0 up", *lines]) + "\n")
     for host in hosts:
         inside = f"link set lo up\naddr add {address(host)}/24 dev host0\nlink set host0 up\n"

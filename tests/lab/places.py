@@ -1,10 +1,15 @@
 """Where a lab keeps its state, what it calls its things and which addresses it uses: no other module knows."""
 
+import hashlib
 import os
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from bedplate.model.faults import BadInput
+
+DEFAULT_STATE = Path("/var/lib/bedplate-lab")
 CHECKOUT = Path(__file__).resolve().parents[2]
 CONTROLLER = "ctl"
 BRIDGE_ADDRESS = "10.77.0.1"  # archive and registry listen here, in the lab's own network namespace
@@ -36,6 +41,11 @@ class Places:
         return self.state / "lock"
 
     @property
+    def claim(self) -> Path:
+        """Says whose the name is: namespaces and cgroups carry it, and know no state directory."""
+        return Path("/run/bedplate-lab") / self.name
+
+    @property
     def logs(self) -> Path:
         return self.live / "logs"
 
@@ -48,10 +58,16 @@ class Places:
 
 
 def places() -> Places:
-    """The lab that the environment names; two labs differ in BEDPLATE_LAB and BEDPLATE_LAB_NAME."""
-    state = Path(os.environ.get("BEDPLATE_LAB", "/var/lib/bedplate-lab"))
-    cache = Path(os.environ.get("BEDPLATE_LAB_CACHE", state / "cache"))
-    return Places(state, os.environ.get("BEDPLATE_LAB_NAME", "bplab"), cache)
+    """The lab that the environment names; another state directory is another lab, with a name of its own."""
+    state = Path(os.environ.get("BEDPLATE_LAB", DEFAULT_STATE)).resolve()
+    if any(character in str(state) for character in ":,\\ \n"):
+        raise BadInput(f"BEDPLATE_LAB={state}: an overlay takes no path with a colon, comma, backslash or space")
+    cache = Path(os.environ.get("BEDPLATE_LAB_CACHE", state / "cache")).resolve()
+    own = "bplab" if state == DEFAULT_STATE else f"bplab{hashlib.sha256(bytes(state)).hexdigest()[:4]}"
+    name = os.environ.get("BEDPLATE_LAB_NAME", own)
+    if not re.fullmatch("[a-z][a-z0-9]{0,14}", name):
+        raise BadInput(f"BEDPLATE_LAB_NAME={name}: at most 15 lower-case letters and digits, beginning with a letter")
+    return Places(state, name, cache)
 
 
 def address(host: str) -> str:

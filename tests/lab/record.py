@@ -4,7 +4,6 @@ import json
 from dataclasses import asdict, dataclass, field
 
 from bedplate.sources.files import write_whole
-
 from lab.places import CONTROLLER, Places, node_names
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from bedplate.model.faults import BedplateError
 from bedplate.process import run
-
 from lab import machine
 from lab.baseimage import BaseImage
 from lab.places import BRIDGE_ADDRESS, REGISTRY_PORT, Places
@@ -63,7 +62,7 @@ def make(places: Places) -> Registry:
     directory.mkdir(mode=0o700)
     run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "365",
-         "-keyout", directory / "registry.key", "-out", directory / "registry.crt", "-subj", "/CN=Bedplate lab registry",
+         "-keyout", directory / "registry.key", "-out", directory / "registry.crt", "-subj", "/CN=Bedplate lab",
          "-addext", f"subjectAltName=DNS:{HOST},IP:{BRIDGE_ADDRESS}"],
     )  # fmt: skip
     password = secrets.token_urlsafe(18)

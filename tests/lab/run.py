@@ -7,7 +7,6 @@ from typing import Self
 
 from bedplate.model.faults import BadInput, NodesFailed
 from bedplate.process import DEADLINE_S, Finished, run
-
 from lab import machine
 from lab.controller import ENVIRONMENT
 from lab.places import CONTROLLER, Places, places
@@ -38,7 +37,14 @@ class Inside:
 
         With `tty` the host gives it a terminal of its own (script): ours is none of its devices.
         """
-        base = {"PATH": PATH, "HOME": "/root", "USER": "root", "LOGNAME": "root", "SHELL": "/bin/bash", "LANG": "C.UTF-8"}
+        base = {
+            "PATH": PATH,
+            "HOME": "/root",
+            "USER": "root",
+            "LOGNAME": "root",
+            "SHELL": "/bin/bash",
+            "LANG": "C.UTF-8",
+        }
         if self.host == CONTROLLER:
             base |= ENVIRONMENT
         base |= {"TERM": os.environ.get("TERM", "dumb") if tty else "dumb", **(environment or {})}
@@ -48,8 +54,8 @@ class Inside:
             quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
             words = ["script", "--quiet", "--return", "--command", quoted, "/dev/null"]
         return [
-            "nsenter", f"--target={self.init}", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd",
-            "--", "env", "-i", *(f"{name}={value}" for name, value in base.items()), *words,
+            "nsenter", f"--target={self.init}", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup",
+            "--root", "--wd", "--", "env", "-i", *(f"{name}={value}" for name, value in base.items()), *words,
         ]  # fmt: skip
 
 
@@ -67,7 +73,9 @@ def inside(host: str, lab: Places | None = None) -> Inside:
         raise BadInput(f"the lab has no host {host}; it has {', '.join(known)}")
     found = Inside.of(lab, host)
     if found is None:
-        raise NodesFailed(f"host {host} does not run (look: {lab.logs / host}.log, or start anew: bedplate lab up --fresh)")
+        raise NodesFailed(
+            f"host {host} does not run (look: {lab.logs / host}.log, or start anew: bedplate lab up --fresh)"
+        )
     return found
 
 

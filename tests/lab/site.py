@@ -1,10 +1,9 @@
-"""The site of a lab: the texts of fleet.yml, nodes.csv, environments, models and images. Pure: numbers in, files out."""
+"""The site of a lab: the texts of fleet.yml, nodes.csv, environments, models and images. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bedplate.model.nodes import fold
-
 from lab.places import ARCHIVE_PORT, CONTROLLER, address, mac, node_names
 
 FEWEST_NODES = 3  # one to be the canary, two spares
@@ -133,7 +132,9 @@ def nodes_csv(given: Given) -> str:
         last = address(name).rpartition(".")[2]
         nics = [f"02:bd:00:00:{nic:02x}:{int(last):02x}" for nic in (1, 2)] if name != CONTROLLER else []
         slot = number - 1
-        rack, position = (places[0], 40) if name == CONTROLLER else (places[slot // per_rack], 1 + 4 * (slot % per_rack))
+        rack, position = (
+            (places[0], 40) if name == CONTROLLER else (places[slot // per_rack], 1 + 4 * (slot % per_rack))
+        )
         lines.append(f"{name},LAB-{number:04d},{mac(name)},{' '.join(nics)},10.78.0.{last},{rack},{position}")
     return "\n".join(lines) + "\n"
 

@@ -80,28 +80,32 @@ def control(package: StandIn, architecture: str) -> str:
 
 
 def _failing(package: StandIn, fault: str) -> str:
-    return (
-        f'if [ -e {FAULTS_ON_NODE}/{fault} ]; then\n'
-        f'  echo "{package.name} ({LABEL}): failing on purpose, fault {fault} of the lab" >&2\n  exit 1\nfi\n'
-    )  # fmt: skip
+    return f"""\
+if [ -e {FAULTS_ON_NODE}/{fault} ]; then
+  echo "{package.name} ({LABEL}): failing on purpose, fault {fault} of the lab" >&2
+  exit 1
+fi
+"""
 
 
 def scripts(package: StandIn) -> dict[str, str]:
     """The maintainer scripts of a package, by name."""
+    begin = "#!/bin/sh\nset -e\n"
     if package.part == "driver":
+        # postinst only when configuring: an abort-* call repairs, and must be able to.
+        configuring = '[ "$1" = configure ] || exit 0\n'
         return {
-            "preinst": f"#!/bin/sh\nset -e\n{_failing(package, 'bad-package')}exit 0\n",
-            # Only when configuring: an abort-* call repairs, and must be able to.
-            "postinst": f'#!/bin/sh\nset -e\n[ "$1" = configure ] || exit 0\n{_failing(package, "half-configured")}exit 0\n',
+            "preinst": begin + _failing(package, "bad-package"),
+            "postinst": begin + configuring + _failing(package, "half-configured"),
         }
     if package.part == "fabric":
-        unit = "nvidia-fabricmanager.service"
-        running = "[ -d /run/systemd/system ]"
+        unit, booted = "nvidia-fabricmanager.service", "[ -d /run/systemd/system ] || exit 0\n"
+        removing = '[ "$1" = remove ] || exit 0\n'
         return {
             # Like NVIDIA's, neither enabled nor started by installing it: that is the role's work.
-            "postinst": f"#!/bin/sh\nset -e\nif {running}; then systemctl daemon-reload; systemctl try-restart {unit}; fi\nexit 0\n",
-            "prerm": f'#!/bin/sh\nset -e\nif [ "$1" = remove ] && {running}; then systemctl --quiet disable --now {unit}; fi\nexit 0\n',
-            "postrm": f"#!/bin/sh\nset -e\nif {running}; then systemctl daemon-reload; fi\nexit 0\n",
+            "postinst": f"{begin}{booted}systemctl daemon-reload\nsystemctl try-restart {unit}\n",
+            "prerm": f"{begin}{removing}{booted}systemctl --quiet disable --now {unit}\n",
+            "postrm": f"{begin}{booted}systemctl daemon-reload\n",
         }
     return {}
 

@@ -13,11 +13,11 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from bedplate.model.faults import BedplateError
 from bedplate.process import run
-
 from lab.places import CHECKOUT, Places
 from lab.steps import Steps
 
@@ -46,10 +46,12 @@ class Trees:
     controller: tuple[Path, ...]
 
 
+@cache
 def architecture() -> str:
     return run(["dpkg", "--print-architecture"]).out.strip()
 
 
+@cache
 def mirror() -> str:
     """The Debian archive that this machine already uses, so that a local mirror or cache serves the lab as well."""
     if "BEDPLATE_LAB_MIRROR" in os.environ:
@@ -59,9 +61,12 @@ def mirror() -> str:
     return uris[0].rstrip("/") if uris else MIRROR
 
 
+@cache
 def apt_proxy() -> list[str]:
     """apt's proxy settings of this machine, as lines of an apt.conf; they hold for the mirror that it uses."""
-    dump = run(["apt-config", "dump", "--format", "%F %v%n", "Acquire::http::Proxy", "Acquire::https::Proxy"], check=False)
+    dump = run(
+        ["apt-config", "dump", "--format", "%F %v%n", "Acquire::http::Proxy", "Acquire::https::Proxy"], check=False
+    )
     pairs = [line.split(" ", 1) for line in dump.out.splitlines() if " " in line]
     return [f'{name} "{value}";' for name, value in pairs if value]
 
@@ -143,13 +148,18 @@ mkdir "$root/run/build"
 mount --rbind "$work/given" "$root/run/build"
 rm -f "$root/etc/resolv.conf"
 cp -L /etc/resolv.conf "$root/etc/resolv.conf" 2>/dev/null || true
-if [ -d "$work/cache" ]; then mkdir "$root/run/uv-cache"; mount --bind "$(cat "$work/cache/where")" "$root/run/uv-cache"; fi
+if [ -d "$work/cache" ]; then
+  mkdir "$root/run/uv-cache"
+  mount --bind "$(cat "$work/cache/where")" "$root/run/uv-cache"
+fi
 chroot "$root" /bin/sh -eu -c "$script"
 rm -f "$root/etc/resolv.conf"
 """
 
 
-def _layer(target: Path, lower: Sequence[Path], script: str, given: Path, work: Path, *, uv_cache: Path | None = None) -> None:
+def _layer(
+    target: Path, lower: Sequence[Path], script: str, given: Path, work: Path, *, uv_cache: Path | None = None
+) -> None:
     """Run a script in a chroot on an overlay; what it changed becomes the layer."""
     if uv_cache is not None:
         (work / "cache").mkdir()
@@ -176,10 +186,12 @@ def _controller_layer(target: Path, node: Path) -> None:
     work = Path(tempfile.mkdtemp(prefix=f"{target.name}.part-", dir=target.parent))
     given = work / "given"
     given.mkdir()
-    (given / "sources.list").write_text(f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {mirror()} {SUITE} main\n")
+    (given / "sources.list").write_text(
+        f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {mirror()} {SUITE} main\n"
+    )
     (given / "apt.conf").write_text("\n".join([
-        'Dir::Etc::SourceList "/run/build/sources.list";', 'Acquire::Languages "none";', 'APT::Install-Recommends "false";',
-        'APT::Sandbox::User "root";', 'Dpkg::Use-Pty "false";', *apt_proxy(), "",
+        'Dir::Etc::SourceList "/run/build/sources.list";', 'Acquire::Languages "none";',
+        'APT::Install-Recommends "false";', 'APT::Sandbox::User "root";', 'Dpkg::Use-Pty "false";', *apt_proxy(), "",
     ]))  # fmt: skip
     (given / "policy-rc.d").write_text("#!/bin/sh\nexit 101\n")
     script = f"""

@@ -1,4 +1,4 @@
-"""`bedplate lab`: hosts, archive and registry on this machine, to try everything on (the lab itself is in tests/lab)."""
+"""`bedplate lab`: hosts, archive and registry on this machine, to try everything on (it lies in tests/lab)."""
 
 import importlib
 import os
@@ -20,7 +20,7 @@ TESTS = Path(__file__).resolve().parents[3] / "tests"
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
-def _lab(module: str) -> Any:  # noqa: ANN401  the lab is no part of the package: it is found when it is asked for
+def _lab(module: str) -> Any:
     """A module of the lab, which lies in the checkout beside the package."""
     if not (TESTS / "lab/__init__.py").is_file():
         raise BadInput(
@@ -109,7 +109,9 @@ def status(as_json: bool) -> None:
             columns = ("host", "address", "state", "faults", "log")
             print_table(columns, [_row(host) for host in document["hosts"]])
         for name, service in document["services"].items():
-            click.echo(f"{name}: {service['url']} {'runs' if service['runs'] else 'does not run'}, log {service['log']}")
+            click.echo(
+                f"{name}: {service['url']} {'runs' if service['runs'] else 'does not run'}, log {service['log']}"
+            )
         for thing in document["left"]:
             click.echo(f"left behind: {thing}")
     if document["state"] == "broken":
@@ -209,7 +211,9 @@ def break_(node: str | None, fault: str | None, mend: bool, list_: bool, as_json
     faults = _lab("faults")
     if list_:
         rows = [(name, known.description) for name, known in faults.FAULTS.items()]
-        print_json([{"fault": name, "description": text} for name, text in rows]) if as_json else print_table(("fault", "what"), rows)
+        print_json([{"fault": name, "description": text} for name, text in rows]) if as_json else print_table(
+            ("fault", "what"), rows
+        )
         return
     if node is None or fault is None:
         raise BadInput("name a node and a fault: bedplate lab break NODE FAULT (the faults: bedplate lab break --list)")
