@@ -82,9 +82,7 @@ def the_problem(answer: Answer) -> Problem:
     return problem
 
 
-def test_an_exact_version_brings_its_closure_with_hashes_of_the_files(
-    archive: Archive, stub: StubArchive
-) -> None:
+def test_an_exact_version_brings_its_closure_with_hashes_of_the_files(archive: Archive, stub: StubArchive) -> None:
     answer = archive.resolve({"nvidia-driver-570-open": "570.133.20-0ubuntu1"})
     assert versions(answer) == {
         "nvidia-driver-570-open": "570.133.20-0ubuntu1", "libnvidia-compute-570": "570.133.20-0ubuntu1",
@@ -154,9 +152,7 @@ def test_an_architecture_that_the_archive_lacks_is_missing(stub: StubArchive, ke
 
 
 def test_every_problem_of_a_set_is_named_at_once(archive: Archive) -> None:
-    answer = archive.resolve(
-        {"nothing-like-it": "1", "nvidia-driver-570-open": "1", "tuning-profiles": "1.0"}
-    )
+    answer = archive.resolve({"nothing-like-it": "1", "nvidia-driver-570-open": "1", "tuning-profiles": "1.0"})
     assert [problem.package for problem in answer.problems] == ["nothing-like-it", "nvidia-driver-570-open"]
 
 
@@ -198,13 +194,31 @@ def test_packages_that_do_not_go_together_are_refused_in_the_words_of_apt(
     assert word in problem.found
 
 
+def test_the_closure_says_which_package_needs_which(archive: Archive) -> None:
+    answer = archive.resolve({"nvidia-driver-570-open": "570.133.20", "tuning-profiles": "1.0"})
+    assert answer.needs == {
+        "nvidia-driver-570-open": {"libnvidia-compute-570"}, "libnvidia-compute-570": set(), "tuning-profiles": set(),
+    }  # fmt: skip
+
+
+def test_a_package_that_provides_what_is_needed_is_needed() -> None:
+    stanza = "Package: {0}\nVersion: 1\nArchitecture: amd64\nSize: 1\nFilename: pool/{0}\nSHA256: {0}\n{1}\n\n"
+    index = Index.of(
+        [
+            stanza.format("app", "Pre-Depends: libc6 (>= 2)\nDepends: mta-real | mail-agent,\n python3:any (>= 3)"),
+            *(stanza.format(name, "") for name in ("libc6", "python3", "other")),
+            stanza.format("postfix", "Provides: mail-agent (= 1), smtp"),
+        ]
+    )
+    needs = index.needs(dict.fromkeys(("app", "libc6", "python3", "postfix", "other"), "1"))
+    assert needs["app"] == {"libc6", "postfix", "python3"}
+
+
 def test_nothing_asked_is_nothing_chosen(archive: Archive) -> None:
-    assert archive.resolve({}) == Answer({}, {}, ())
+    assert archive.resolve({}) == Answer({}, {}, {}, ())
 
 
-def test_the_hashes_of_key_and_inrelease_are_those_of_the_files(
-    archive: Archive, stub: StubArchive, key: Key
-) -> None:
+def test_the_hashes_of_key_and_inrelease_are_those_of_the_files(archive: Archive, stub: StubArchive, key: Key) -> None:
     signed = (stub.root / "dists/a/InRelease").read_bytes()
     assert archive.inrelease_sha256 == "sha256:" + hashlib.sha256(signed).hexdigest()
     assert archive.key_sha256 == "sha256:" + hashlib.sha256(key.public).hexdigest()

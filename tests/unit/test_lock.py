@@ -23,7 +23,7 @@ from bedplate.model.faults import BadInput, Busy, Refused
 from bedplate.sources.files import write_whole
 from bedplate.sources.site import Site, open_site
 from unit.apt_archive import Key, StubArchive
-from unit.lock_sample import document, parsed, set_at
+from unit.lock_sample import digest, document, parsed, set_at
 
 FLEET = """\
 plugin: bedplate
@@ -170,7 +170,7 @@ def test_a_lock_holds_asked_packages_their_closure_and_the_configuration(site: S
     found = locks.resolve(site, "A")
     packages = found.packages("gpu")
     assert {name: (p.version, p.layer, p.asked) for name, p in packages.items()} == {
-        "libnvidia-compute-570": ("570.133.20-0ubuntu1", "os", False),
+        "libnvidia-compute-570": ("570.133.20-0ubuntu1", "driver", False),
         "nvidia-driver-570-open": ("570.133.20-0ubuntu1", "driver", True),
         "tuning-profiles": ("1.0", "os", True),
     }
@@ -181,12 +181,7 @@ def test_a_lock_holds_asked_packages_their_closure_and_the_configuration(site: S
     assert found.kinds == {"gpu": {"model": "lab-gpu8", "architecture": "amd64"}}
     assert found.spec_sha256 == site.environment("A").spec_sha256
     assert found.unmanaged("image") == "no image here"
-
-
-def test_resolving_writes_nothing(site: Site) -> None:
-    locks.resolve(site, "A")
-    assert not site.lock_path("A").exists()
-    assert not events(site)
+    assert not site.lock_path("A").exists(), "resolving writes nothing"
 
 
 def test_every_fault_is_told_at_once_at_the_line_that_asked(site: Site) -> None:
@@ -234,134 +229,124 @@ def test_an_unreachable_archive_is_a_fault(site: Site) -> None:
 
 # --- writing --------------------------------------------------------------------------------------
 
-
-def test_the_first_lock_is_recorded_and_written(site: Site) -> None:
-    written = lock(site)
-    assert written.outcome is locks.Outcome.NEW
-    (event,) = events(site)
-    assert (event.kind, event.subjects, event.environment) == (
-        "lock.resolved", ("environment:A",), written.lock.identity,
-    )  # fmt: skip
-    assert event.body == {
-        "environment": "A", "identity": written.lock.identity, "document": written.lock.document,
-    }  # fmt: skip
-    assert site.lock("A") == written.lock
-    assert written.path.read_text() == lock_text(written.lock.document)
+FOUND_AGAIN = set_at(document(), "archive/inrelease_sha256", digest("f"))  # the same bytes, archive signed anew
+OTHER = set_at(document(), "packages/gpu/libnuma1/version", "2.0.19-1")
 
 
-def test_the_same_lock_again_changes_nothing(site: Site) -> None:
-    first = lock(site)
-    again = lock(open_site(site.root))
+def test_the_first_lock_is_recorded_and_written(bare: Site) -> None:
+    written = locks.write(bare, parsed())
+    assert (written.outcome, written.previous) == (locks.Outcome.NEW, None)
+    (event,) = events(bare)
+    assert (event.kind, event.subjects) == ("lock.resolved", ("environment:A",))
+    assert event.environment == parsed().identity
+    assert event.body == {"environment": "A", "identity": parsed().identity, "document": document()}
+    assert bare.lock("A") == parsed()
+    assert written.path.read_text() == lock_text(document())
+
+
+def test_locking_a_site_twice_changes_nothing(site: Site) -> None:
+    first, again = lock(site), lock(open_site(site.root))
     assert (again.outcome, again.lock, again.previous) == (locks.Outcome.UNCHANGED, first.lock, None)
     assert len(events(site)) == 1
 
 
-def test_an_archive_signed_anew_with_the_same_packages_is_no_change(site: Site, archive: StubArchive, key: Key) -> None:
-    first = lock(site)
-    archive.add("unrelated", "1")
-    archive.publish(key)
-    assert locks.resolve(site, "A").identity != first.lock.identity
-    again = lock(site)
-    assert (again.outcome, again.lock) == (locks.Outcome.UNCHANGED, first.lock)
+def test_an_archive_signed_anew_with_the_same_packages_is_no_change(bare: Site) -> None:
+    locks.write(bare, parsed())
+    again = locks.write(bare, parsed(FOUND_AGAIN))
+    assert (again.outcome, again.lock) == (locks.Outcome.UNCHANGED, parsed())
+    assert len(events(bare)) == 1
 
 
-def test_a_change_of_what_the_ledger_knows_is_refused_and_shown(site: Site, archive: StubArchive, key: Key) -> None:
-    first = lock(site)
-    archive.add("libnvidia-compute-570", "570.172.08-0ubuntu1")
-    archive.publish(key)
+def test_a_change_of_what_the_ledger_knows_is_refused_and_shown(bare: Site) -> None:
+    locks.write(bare, parsed())
     with pytest.raises(Refused) as caught:
-        lock(site)
-    assert f"A was locked as {first.lock.identity} at 2" in str(caught.value)
+        locks.write(bare, parsed(OTHER))
+    assert f"A was locked as {parsed().identity} at 2" in str(caught.value)
     assert "copy A.yml to a new name" in str(caught.value)
-    assert "os package libnvidia-compute-570: 570.133.20-0ubuntu1 -> 570.172.08-0ubuntu1" in str(caught.value)
-    assert site.lock("A") == first.lock
-    assert len(events(site)) == 1
+    assert "os package libnuma1: 2.0.18-1+b1 -> 2.0.19-1" in str(caught.value)
+    assert bare.lock("A") == parsed()
+    assert len(events(bare)) == 1
 
 
-def test_another_question_with_the_same_answer_is_refused(site: Site) -> None:
-    lock(site)
+def test_another_question_with_the_same_answer_is_refused(bare: Site) -> None:
+    locks.write(bare, parsed())
     with pytest.raises(Refused, match="asks in another way, for the same bytes"):
-        lock(edit(site, '"570.133.20"', '"570.133.20-0ubuntu1"'))
+        locks.write(bare, parsed(set_at(document(), "spec_sha256", digest("f"))))
 
 
-def test_a_missing_or_edited_file_is_written_again_from_the_ledger(site: Site, archive: StubArchive, key: Key) -> None:
-    first = lock(site)
-    archive.add("unrelated", "1")  # so that what is found now has another InRelease than what was recorded
-    archive.publish(key)
-    for damage in (first.path.unlink, lambda: first.path.write_text("{}"), lambda: first.path.write_bytes(b"\xff")):
+def test_a_missing_or_edited_file_is_written_again_from_the_ledger(bare: Site) -> None:
+    path = locks.write(bare, parsed()).path
+    for damage in (path.unlink, lambda: path.write_text("{}"), lambda: path.write_bytes(b"\xff")):
         damage()
-        again = lock(site)
-        assert (again.outcome, again.lock) == (locks.Outcome.RESTORED, first.lock)
-        assert site.lock("A") == first.lock
+        again = locks.write(bare, parsed(FOUND_AGAIN))
+        assert (again.outcome, again.lock, again.previous) == (locks.Outcome.RESTORED, parsed(), None)
+        assert bare.lock("A") == parsed()
+
+
+def test_an_edit_that_is_a_lock_of_its_own_is_undone_and_shown(bare: Site) -> None:
+    path = locks.write(bare, parsed()).path
+    path.write_text(lock_text(OTHER))
+    again = locks.write(bare, parsed())
+    assert (again.outcome, again.previous) == (locks.Outcome.RESTORED, parsed(OTHER))
 
 
 def test_a_run_killed_between_ledger_and_file_is_finished_by_the_next(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    bare: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(locks, "write_whole", killed)
     with pytest.raises(KeyboardInterrupt):
-        lock(site)
-    assert len(events(site)) == 1
-    assert not site.lock_path("A").exists()
+        locks.write(bare, parsed())
+    assert len(events(bare)) == 1
+    assert not bare.lock_path("A").exists()
     monkeypatch.setattr(locks, "write_whole", write_whole)
-    again = lock(site)
-    assert again.outcome is locks.Outcome.RESTORED
-    assert site.lock("A").identity == events(site)[0].environment
+    assert locks.write(bare, parsed(FOUND_AGAIN)).outcome is locks.Outcome.RESTORED
+    assert bare.lock("A").identity == events(bare)[0].environment
 
 
-def test_a_lock_file_from_elsewhere_with_the_same_bytes_is_recorded_as_it_is(
-    site: Site, archive: StubArchive, key: Key
-) -> None:
-    first = lock(site)
-    (site.root / "ledger.sqlite3").unlink()
-    for left in site.root.glob("ledger.sqlite3?*"):
-        left.unlink()
-    archive.add("unrelated", "1")
-    archive.publish(key)
-    again = lock(site)
-    assert (again.outcome, again.lock) == (locks.Outcome.RECORDED, first.lock)
-    assert events(site)[0].environment == first.lock.identity
+def test_a_lock_file_from_elsewhere_with_the_same_bytes_is_recorded_as_it_is(bare: Site) -> None:
+    bare.lock_path("A").write_text(lock_text(document()))
+    written = locks.write(bare, parsed(FOUND_AGAIN))
+    assert (written.outcome, written.lock) == (locks.Outcome.RECORDED, parsed())
+    assert events(bare)[0].environment == parsed().identity
 
 
-def test_a_lock_file_that_no_ledger_knows_is_replaced_and_shown(site: Site) -> None:
-    before = locks.resolve(site, "A")
-    site.lock_path("A").write_text(lock_text(before.document))
-    again = lock(edit(site, "nccl_debug: WARN", "nccl_debug: INFO"))
-    assert (again.outcome, again.previous) == (locks.Outcome.NEW, before)
+def test_a_lock_file_that_no_ledger_knows_is_replaced_and_shown(bare: Site) -> None:
+    bare.lock_path("A").write_text(lock_text(OTHER))
+    written = locks.write(bare, parsed())
+    assert (written.outcome, written.lock, written.previous) == (locks.Outcome.NEW, parsed(), parsed(OTHER))
 
 
-def test_two_writers_take_turns(site: Site) -> None:
-    found = locks.resolve(site, "A")
-    handle = os.open(site.root / "environments", os.O_RDONLY | os.O_DIRECTORY)
+def test_two_writers_take_turns(bare: Site) -> None:
+    handle = os.open(bare.root / "environments", os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(handle, fcntl.LOCK_EX)
     try:
         with pytest.raises(Busy, match="another process is writing"):
-            locks.write(site, found)
+            locks.write(bare, parsed())
     finally:
         os.close(handle)
-    assert locks.write(site, found).outcome is locks.Outcome.NEW
+    assert locks.write(bare, parsed()).outcome is locks.Outcome.NEW
 
 
-def test_a_changed_environment_file_makes_its_lock_stale(site: Site) -> None:
-    written = lock(site)
-    locks.refuse_stale(site, site.environment("A"), written.lock)
+def test_a_changed_environment_file_makes_its_lock_stale(bare: Site) -> None:
+    bare.environment_path("A").write_text(ENVIRONMENT.replace("URL", "http://archive.lab:8080/"))
+    site = open_site(bare.root)
+    held = parsed(set_at(document(), "spec_sha256", site.environment("A").spec_sha256))
+    locks.refuse_stale(site, site.environment("A"), held)
     described = edit(site, "Driver 570", "The driver of the first half year")
-    locks.refuse_stale(described, described.environment("A"), written.lock)
+    locks.refuse_stale(described, described.environment("A"), held)
     changed = edit(site, "nccl_debug: WARN", "nccl_debug: INFO")
     with pytest.raises(Refused, match=r"A\.yml is not what A was locked from"):
-        locks.refuse_stale(changed, changed.environment("A"), written.lock)
+        locks.refuse_stale(changed, changed.environment("A"), held)
 
 
 # --- still there? ---------------------------------------------------------------------------------
 
 
 def test_what_was_locked_is_still_in_the_archive(site: Site, archive: StubArchive, key: Key) -> None:
-    assert locks.verify_online(site, "A") == []
     lock(site)
-    assert locks.verify_online(site, "A") == []
     archive.add("libnvidia-compute-570", "570.172.08-0ubuntu1")  # newer ones do not matter
     archive.publish(key)
     assert locks.verify_online(site, "A") == []
@@ -413,6 +398,7 @@ def test_the_command_says_identity_packages_and_image(site: Site) -> None:
 def test_the_command_shows_what_changed_in_the_file(site: Site) -> None:
     site.lock_path("A").write_text(lock_text(locks.resolve(site, "A").document))
     said = bedplate_says(edit(site, "nccl_debug: WARN", "nccl_debug: INFO"), "lock", "A")
+    assert "the file held another lock before" in said.output
     assert "config: value nccl_debug: WARN -> INFO" in said.output
 
 

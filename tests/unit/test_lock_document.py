@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedplate.decide.lockdoc import LockDocument, lock_text, parse_lock
+from bedplate.decide.lockdoc import LockDocument, layers_of, lock_text, parse_lock
 from bedplate.model.faults import BadInput, Fault
 from bedplate.model.layers import Layer
 from unit.lock_sample import digest, document, parsed, set_at
@@ -266,4 +266,15 @@ def test_a_kind_that_the_lock_is_not_for_is_refused() -> None:
 def test_templates_are_every_file_of_the_roles() -> None:
     assert parsed().templates == {
         "roles/base/templates/nccl.conf.j2": digest("c"), "roles/base/files.yml": digest("d"),
+    }  # fmt: skip
+
+
+def test_a_package_is_of_the_layer_that_asks_or_else_of_the_first_that_needs_it() -> None:
+    asked = {"driver": Layer.DRIVER, "fabric": Layer.FABRIC, "numactl": Layer.OS, "top": Layer.OS}
+    needs = {
+        "driver": ["utils", "libc6"], "utils": ["driver", "libx"], "numactl": ["libc6"], "fabric": ["libx", "libfab"],
+        "top": ["fabric"],
+    }  # fmt: skip
+    assert layers_of(asked, needs) == asked | {
+        "utils": Layer.DRIVER, "libx": Layer.DRIVER, "libc6": Layer.OS, "libfab": Layer.FABRIC,
     }  # fmt: skip

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bedplate.decide.diff import differences
-from bedplate.decide.lockdoc import Image, LockDocument, Package, assemble, lock_text, parse_lock
+from bedplate.decide.lockdoc import Image, LockDocument, Package, assemble, layers_of, lock_text, parse_lock
 from bedplate.decide.reference import parse_reference
 from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import identity, sha256
@@ -264,11 +264,12 @@ def _packages(
 
 
 def _chosen(answer: Answer, asked: Mapping[str, tuple[Layer, str]]) -> dict[str, Package]:
-    """The closure with its layers: what nobody asked for by name belongs to the operating system."""
+    """The closure with its layers."""
+    layers = layers_of({name: layer for name, (layer, _) in asked.items()}, answer.needs)
     return {
         name: Package(
             name, record.version, record.architecture, record.sha256, record.size, record.filename,
-            layer=(asked[name][0] if name in asked else Layer.OS).value, asked=name in asked,
+            layer=layers.get(name, Layer.OS).value, asked=name in asked,
         )
         for name, record in answer.packages.items()
     }  # fmt: skip

@@ -23,7 +23,7 @@ import functools
 import json
 import re
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 from typing import Annotated, Any
@@ -176,6 +176,22 @@ def assemble(
         "image": None if image is None else image.as_dict(),
         "config": {key: dict(entry) for key, entry in config.items()},
     }
+
+
+def layers_of(asked: Mapping[str, Layer], needs: Mapping[str, Collection[str]]) -> dict[str, Layer]:
+    """The layer of every package: where it is asked for, else the first layer, in their order, that needs it.
+
+    So nvidia-utils comes and goes with the driver, and libc6 with the operating system.
+    """
+    layers: dict[str, Layer] = {}
+    for layer in Layer:
+        heads = [name for name, of in asked.items() if of is layer]
+        while heads:
+            name = heads.pop()
+            if name not in layers:
+                layers[name] = layer
+                heads += (needed for needed in needs.get(name, ()) if needed not in asked)
+    return layers
 
 
 def lock_text(document: Mapping[str, Any]) -> str:

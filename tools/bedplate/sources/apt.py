@@ -73,6 +73,7 @@ class Answer:
 
     asked: Mapping[str, str]  # name -> the full version
     packages: Mapping[str, Record]
+    needs: Mapping[str, frozenset[str]]  # package of the closure -> those of the closure that it depends on
     problems: tuple[Problem, ...]
 
 
@@ -186,12 +187,12 @@ class Archive:
         problems = tuple(item for item in found.values() if isinstance(item, Problem))
         full = {name: item.version for name, item in found.items() if isinstance(item, Record)}
         if problems or not full:
-            return Answer(full, {}, problems)
+            return Answer(full, {}, {}, problems)
         words = [f"{name}={version}" for name, version in (self._index.forced(full) | full).items()]
         done = self._apt("apt-get", "-s", "-y", "--no-install-recommends", "install", *words)
         if done.code:
             said = _conflict(done)
-            return Answer(full, {}, (Problem(None, f"apt finds no way to install them together: {said}", ""),))
+            return Answer(full, {}, {}, (Problem(None, f"apt finds no way to install them together: {said}", ""),))
         chosen = dict(_installs(done.out))
         overridden = tuple(
             Problem(name, f"asked for {version}, apt would install {chosen.get(name, 'nothing')}", "")
@@ -201,7 +202,9 @@ class Archive:
         packages = {name: self._index.exactly(name, version) for name, version in sorted(chosen.items())}
         problems = overridden + tuple(item for item in packages.values() if isinstance(item, Problem))
         records = {name: item for name, item in packages.items() if isinstance(item, Record)}
-        return Answer(full, {} if problems else records, problems)
+        if problems:
+            return Answer(full, {}, {}, problems)
+        return Answer(full, records, self._index.needs(chosen), ())
 
     def _apt(self, *argv: str, timeout_s: float = 120.0) -> Finished:
         env = {key: os.environ[key] for key in ("PATH", "TMPDIR", *PROXIES) if key in os.environ}
@@ -325,6 +328,18 @@ class Index:
                     forced[name] = version
                     heads.append((name, version))
         return forced
+
+    def needs(self, chosen: Mapping[str, str]) -> dict[str, frozenset[str]]:
+        """Chosen package -> the chosen ones that its Depends name, or that provide what they name."""
+        providers = {virtual: names & chosen.keys() for virtual, names in self.providers.items()}
+        return {
+            name: frozenset(
+                needed
+                for word in re.findall(r"(?:^|[,|])\s*([a-z0-9][a-z0-9+.-]+)", self.depends.get((name, version), ""))
+                for needed in ({word} & chosen.keys()) | providers.get(word, set())
+            )
+            for name, version in chosen.items()
+        }
 
     def _absent(self, name: str) -> Problem:
         provided_by = sorted(self.providers.get(name, ()))
