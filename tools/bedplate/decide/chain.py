@@ -106,9 +106,9 @@ def check_chain(rows: Iterable[Row | Unreadable], *, expect_head: tuple[int, str
     noted_seen = expect_head is None or expect_head == (0, GENESIS)
     for row in rows:
         first = row.first if isinstance(row, Unreadable) else row.id
-        if first <= last:
+        in_order = first > last
+        if not in_order:
             yield Damage(first, f"stands behind event {last}: a duplicate, or out of order")
-            links = None
         elif first > last + 1:
             yield Damage(last + 1, _missing(last + 1, first - 1))
             links = None
@@ -118,13 +118,14 @@ def check_chain(rows: Iterable[Row | Unreadable], *, expect_head: tuple[int, str
             continue
         judged = judge(row)
         yield from (Damage(row.id, what) for what in judged.wrong)
-        if links is not None and row.previous not in links:
+        if in_order and links is not None and row.previous not in links:
             yield Damage(row.id, _misfit(row, links))
         if expect_head is not None and row.id == expect_head[0]:
             noted_seen = True
             if _shown(row.sha256) != expect_head[1]:
                 yield Damage(row.id, f"is {_shown(row.sha256)}, noted was {expect_head[1]}: history was rewritten")
-        last, links = max(last, row.id), _links(row, judged)
+        if in_order:
+            last, links = row.id, _links(row, judged)
     if expect_head is not None and not noted_seen and expect_head[0] > last:
         yield Damage(last + 1, f"{_missing(last + 1, expect_head[0])}: the tail was cut off behind event {last}")
 

@@ -10,10 +10,11 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from bedplate.ledger.schema import APPLICATION_ID, OBJECTS, VERSION, remedy, schema_faults
-from bedplate.ledger.troubles import Damaged, code_of, is_damage, trouble
+from bedplate.ledger.troubles import SQL_ERRORS, Damaged, code_of, is_damage, trouble
 from bedplate.ledger.turn import turn
 from bedplate.model.faults import BadInput, BedplateError, Refused
 
+PAGE_MIN = 512  # bytes: no SQLite database that holds anything is smaller
 BUSY_TIMEOUT_S = 30.0  # an append takes milliseconds: who waits this long waits for something that hangs
 
 
@@ -22,6 +23,7 @@ def path_of(url: str) -> Path:
 
     Raises:
         BadInput: it is no address of a SQLite file.
+        Damaged: the file was cut short.
     """
     try:
         parsed = make_url(url)
@@ -34,6 +36,9 @@ def path_of(url: str) -> Path:
     path = Path(parsed.database).absolute()
     if path.is_dir():
         raise BadInput(f"ledger: {path} is a directory (name a file in it)")
+    if path.exists() and 0 < (size := path.stat().st_size) < PAGE_MIN:
+        # SQLite takes so short a file for an empty database, and would write over it.
+        raise Damaged(f"ledger {path}: cut short, it has {size} bytes (restore a copy, or remove it)")
     return path
 
 
@@ -78,7 +83,7 @@ def reading(path: Path) -> sqlite3.Connection:
     try:
         if kind_of(connection, path) == "ledger":
             return connection
-    except sqlite3.DatabaseError as fault:
+    except SQL_ERRORS as fault:
         if is_damage(fault):
             return connection
         connection.close()
@@ -105,7 +110,7 @@ def copy_in_memory(path: Path) -> sqlite3.Connection:
             finally:
                 source.close()
         _prepare(memory, path, wal=False)
-    except sqlite3.DatabaseError as fault:
+    except SQL_ERRORS as fault:
         memory.close()
         raise trouble(fault, path, "copy to memory") from fault
     except BaseException:
@@ -120,7 +125,7 @@ def kind_of(connection: sqlite3.Connection, path: Path) -> str:
     Raises:
         Refused: the schema is newer than this bedplate.
         BadInput: a SQLite database of something else.
-        sqlite3.DatabaseError: SQLite cannot read it.
+        sqlite3.DatabaseError, UnicodeDecodeError: SQLite cannot read it.
     """
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     application = connection.execute("PRAGMA application_id").fetchone()[0]
@@ -147,7 +152,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
             f"file:{quote(str(path))}?{mode}", uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None,
             check_same_thread=False,
         )  # fmt: skip
-    except sqlite3.Error as fault:
+    except SQL_ERRORS as fault:
         raise trouble(fault, path, "open") from fault
     # Text that is no UTF-8 is damage to be named, not an exception of the driver.
     connection.text_factory = _lenient
@@ -163,7 +168,7 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
     connection = _connect(path, "mode=ro")
     try:
         connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
-    except sqlite3.DatabaseError as fault:
+    except SQL_ERRORS as fault:
         if code_of(fault) not in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}:
             return connection
         connection.close()
@@ -224,7 +229,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, wal: bool) -> None:
             connection.execute(f"PRAGMA user_version = {VERSION}")
             connection.execute("COMMIT")
         found = objects_of(connection)
-    except sqlite3.DatabaseError as fault:
+    except SQL_ERRORS as fault:
         raise trouble(fault, path, "open") from fault
     if faults := schema_faults(found):
         again = remedy(found)

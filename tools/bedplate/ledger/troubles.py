@@ -9,7 +9,9 @@ from sqlalchemy.exc import DBAPIError
 from bedplate.model.faults import BedplateError, Busy, Refused
 
 PRIMARY = 0xFF  # an extended result code holds the primary one in its low byte
-SQL_ERRORS = (sqlite3.Error, DBAPIError)  # as the driver raises them, and as SQLAlchemy wraps them
+# As the driver raises them, as SQLAlchemy wraps them, and as Python fails on a message of SQLite's that quotes
+# a damaged schema in bytes that are no UTF-8.
+SQL_ERRORS = (sqlite3.Error, DBAPIError, UnicodeDecodeError)
 
 
 class Damaged(Refused):
@@ -33,11 +35,16 @@ REMEDIES[sqlite3.SQLITE_PERM] = REMEDIES[sqlite3.SQLITE_CANTOPEN]
 
 def code_of(fault: BaseException) -> int:
     """SQLite's primary result code; 1 (SQLITE_ERROR) where there is none."""
+    if isinstance(fault, UnicodeDecodeError):
+        return sqlite3.SQLITE_CORRUPT
     orig = fault.orig if isinstance(fault, DBAPIError) else fault
     return int(getattr(orig, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & PRIMARY
 
 
 def said(fault: BaseException) -> str:
+    """What SQLite said."""
+    if isinstance(fault, UnicodeDecodeError):
+        return f"malformed: {fault.object.decode(errors='replace')}"
     return str(fault.orig if isinstance(fault, DBAPIError) else fault)
 
 
