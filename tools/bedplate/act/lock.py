@@ -16,8 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
+from bedplate.act import image as images
+from bedplate.decide.buildrecord import BuildRecord, Stage
 from bedplate.decide.diff import differences
 from bedplate.decide.lockdoc import Image, LockDocument, Package, assemble, layers_of, lock_text, parse_lock
 from bedplate.decide.reference import parse_reference
@@ -150,10 +151,7 @@ def verify_online(site: Site, name: str) -> list[Fault]:
     file = shown(site.lock_path(name))
     found = list(_locked_packages(site, environment, lock, file))
     if lock.image:
-        repository, _, digest = lock.image.reference.partition("@")
-        found += [
-            Fault(file, None, f"image {lock.image.name} {what}", remedy) for what, remedy in _absent(repository, digest)
-        ]
+        found += [Fault(file, None, f"image {lock.image.name} {what}", remedy) for what, remedy in _absent(lock.image)]
     return found
 
 
@@ -300,76 +298,62 @@ def _config(environment: Environment, faults: list[Fault]) -> dict[str, dict[str
     }
 
 
-# stage of a build record -> command that does it; in the order in which they are done
-_STAGES = (("built_at", "build"), ("pushed_at", "push"), ("imported_at", "import"))
-
-
 def _image(site: Site, environment: Environment, faults: list[Fault]) -> Image | None:
     """The image as its build record and the registry have it."""
-    definition = environment.layers[Layer.IMAGE].definition
-    if definition is None:
+    if environment.layers[Layer.IMAGE].definition is None:
         return None
-    from bedplate.act.image import definition_sha256  # noqa: PLC0415
-
     try:
-        asked = site.image(definition)
-        path = site.builds_path / f"{asked.name}.json"
-        record = site.build_record(asked.name) if path.exists() else {}
-        found = list(_record_faults(environment, record, definition_sha256(site, definition)))
-        if not found:
-            image = _recorded_image(record, asked.base_digest)
-            found = list(_absent(asked.repository, image.manifest_digest))
-            if not found:
-                return image
-        faults += [Fault(shown(path), None, f"image {asked.name} {what}", remedy) for what, remedy in found]
+        want = images.asked(site, environment.name)
     except BadInput as fault:
         faults += fault.faults or [environment.document.fault(("layers", "image", "definition"), str(fault))]
-    return None
+        return None
+    image, found = None, _unfinished(want)
+    if not found and want.record:
+        image = _recorded_image(want.record)
+        found = list(_absent(image))
+    place = shown(images.record_path(site, want.image.name))
+    faults += [Fault(place, None, f"image {want.image.name} {what}", remedy) for what, remedy in found]
+    return image
 
 
-def _record_faults(environment: Environment, record: Mapping[str, Any], definition: str) -> Iterator[tuple[str, str]]:
-    """What keeps a build record from being locked, if anything does."""
-    if not record:
-        yield "was never built", f"run: bedplate image build {environment.name}"
-        return
-    if record.get("definition_sha256") != definition:
-        what = f"was built from definition {record.get('definition_sha256')}, which is now {definition}"
-        yield what, f"run: bedplate image build {environment.name}, then push and import"
-        return
-    for stage, verb in _STAGES:
-        if not record.get(stage):
-            yield f"has no {stage}", f"run: bedplate image {verb} {environment.name}"
-            return
+def _unfinished(want: images.Asked) -> list[tuple[str, str]]:
+    """What keeps an image from being locked: what was found, what to do."""
+    record, verb = want.record, "bedplate image {} " + want.environment
+    if record is None:
+        return [("was never built", f"run: {verb.format('build')}, then push and import")]
+    if not want.current:
+        found = f"was built from {want.definition} as it was ({record.definition_sha256}, now {want.definition_sha256})"
+        return [(found, f"run: {verb.format('build')}, then push and import")]
+    if record.stage is Stage.BUILT:
+        return [("is built, but not pushed", f"run: {verb.format('push')}, then import")]
+    if record.squashfs is None:
+        return [("is pushed, but not imported", f"run: {verb.format('import')}")]
+    return []
 
 
-def _recorded_image(record: Mapping[str, Any], base_digest: str) -> Image:
-    """The lock's image section from a complete build record.
+def _recorded_image(record: BuildRecord) -> Image:
+    """The lock's image section, of a record whose stages are all done."""
+    assert record.squashfs is not None  # noqa: S101
+    return Image(
+        name=record.name, reference=record.reference, index_digest=record.index_digest,
+        manifest_digest=record.manifest_digest, config_digest=record.config_digest, base_digest=record.base.digest,
+        squashfs_sha256=record.squashfs.sha256, squashfs_size=record.squashfs.size,
+        definition_sha256=record.definition_sha256, build_record_sha256=identity(record.document()),
+    )  # fmt: skip
 
-    Raises:
-        BadInput: the record lacks something that complete ones have.
-    """
+
+def _absent(image: Image) -> Iterator[tuple[str, str]]:
+    """Why the registry does not give the image, if it does not."""
     try:
-        return Image(
-            name=record["name"], reference=f"{record['repository']}@{record['manifest_digest']}",
-            index_digest=record["index_digest"], manifest_digest=record["manifest_digest"],
-            config_digest=record["config_digest"], base_digest=base_digest,
-            squashfs_sha256=record["squashfs"]["sha256"], squashfs_size=record["squashfs"]["size"],
-            definition_sha256=record["definition_sha256"], build_record_sha256=identity(record),
-        )  # fmt: skip
-    except (KeyError, TypeError, ValueError) as fault:
-        what = f"the build record of image {record.get('name')} is damaged ({fault!r}): build the image again"
-        raise BadInput(what) from fault
-
-
-def _absent(repository: str, digest: str) -> Iterator[tuple[str, str]]:
-    """Why the registry does not give a manifest, if it does not."""
-    try:
-        reference = parse_reference(repository)
-        Registry(reference.host).manifest(reference.path, digest)
+        reference = parse_reference(image.reference)
+        found = Registry(reference.host).manifest(reference.path, image.manifest_digest)
     except NotFound as fault:
-        yield f"is not in the registry: {fault}", "push it: bedplate image push ENV"
+        yield f"is not in the registry: {fault}", "push it again: bedplate image push ENV"
     except BedplateError as fault:
         yield f"was not seen in the registry: {fault}", ""
+    else:
+        if found.config_digest != image.config_digest:
+            yield f"has config {found.config_digest} in the registry, expected {image.config_digest}", "build it again"
 
 
 # --- what is still there --------------------------------------------------------------------------
