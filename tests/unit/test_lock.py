@@ -8,6 +8,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,20 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from bedplate.act import image as images
 from bedplate.act import lock as locks
 from bedplate.cli.main import bedplate
+from bedplate.decide.buildrecord import Base, Builder, BuildRecord, Squashfs, record_text
 from bedplate.decide.lockdoc import lock_text, parse_lock
 from bedplate.ledger.store import Ledger
+from bedplate.model.canonical import identity
 from bedplate.model.faults import BadInput, Busy, Refused
 from bedplate.sources.files import write_whole
+from bedplate.sources.registry import DOCKER_MANIFEST, Registry
 from bedplate.sources.site import Site, open_site
 from unit.apt_archive import Key, StubArchive
 from unit.lock_sample import digest, document, parsed, set_at
+from unit.registryd import Shelf, registry
 
 FLEET = """\
 plugin: bedplate
@@ -225,6 +231,110 @@ def test_a_missing_key_is_a_fault(site: Site) -> None:
 def test_an_unreachable_archive_is_a_fault(site: Site) -> None:
     (found,) = faults(edit(site, "http://127.0.0.1:", "http://127.0.0.1:1/"))
     assert "cannot be reached" in found
+
+
+# --- the image ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Built:
+    """A site whose environment asks for an image, with the image's build record and a registry that has it."""
+
+    site: Site
+    shelf: Shelf
+    record: BuildRecord
+
+    def save(self, **changes: Any) -> None:
+        self.record = replace(self.record, **changes)
+        (self.site.builds_path / "lab-small.json").write_text(record_text(self.record))
+
+
+@pytest.fixture
+def built(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Built]:
+    folder = site.root / "images/a"
+    folder.mkdir(parents=True)
+    site.builds_path.mkdir()
+    (folder / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\n")
+    monkeypatch.setattr(locks, "Registry", functools.partial(Registry, auth=[], plain_http=True))
+    with registry() as shelf:
+        base = f"base: {{reference: {shelf.address}/base/debian, digest: '{digest('7')}'}}"
+        (folder / "image.yml").write_text(f"name: lab-small\nrepository: {shelf.address}/lab/small\n{base}\n")
+        asks = edit(site, "image: {unmanaged: no image here}", "image: {definition: images/a}")
+        manifest = {"mediaType": DOCKER_MANIFEST, "config": {"digest": digest("6")}, "layers": []}
+        record = BuildRecord(
+            name="lab-small", definition_sha256=images.definition_sha256(asks, "images/a"),
+            repository=f"{shelf.address}/lab/small", base=Base(f"{shelf.address}/base/debian", digest("7")),
+            builder=Builder("buildah", "1", "1"), index_digest=None, manifest_digest=shelf.put(manifest),
+            config_digest=digest("6"), media_type=DOCKER_MANIFEST, built_at="2026-11-02T09:14:03Z",
+            pushed_at="2026-11-02T09:15:03Z", imported_at="2026-11-02T09:16:03Z",
+            squashfs=Squashfs(digest("8"), 9, f"artifacts/sha256-{'8' * 64}.sqsh", "t", "o", "docker://x#lab/small"),
+        )  # fmt: skip
+        made = Built(asks, shelf, record)
+        made.save()
+        yield made
+
+
+def test_a_lock_takes_the_image_from_its_build_record(built: Built) -> None:
+    image = locks.resolve(built.site, "A").image
+    assert image is not None
+    assert image.reference == f"{built.shelf.address}/lab/small@{built.record.manifest_digest}"
+    assert (image.config_digest, image.base_digest, image.squashfs_sha256) == (digest("6"), digest("7"), digest("8"))
+    assert image.build_record_sha256 == identity(json.loads(record_text(built.record)))
+
+
+def test_an_image_imported_again_to_the_same_bytes_is_no_change(built: Built) -> None:
+    written = lock(built.site)
+    assert locks.verify_online(built.site, "A") == []
+    built.save(imported_at="2026-11-03T09:16:03Z")
+    assert lock(open_site(built.site.root)).lock == written.lock
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "command"),
+    [
+        (None, "was never built", "bedplate image build A"),
+        ({"definition_sha256": digest("0")}, "was built from images/a as it was", "bedplate image build A"),
+        ({"pushed_at": None, "imported_at": None, "squashfs": None}, "not pushed", "bedplate image push A"),
+        ({"imported_at": None, "squashfs": None}, "not imported", "bedplate image import A"),
+        ({"manifest_digest": digest("0")}, "is not in the registry", "bedplate image push"),
+        ({"config_digest": digest("0")}, f"has config {digest('6')} in the registry", "build it again"),
+    ],
+)
+def test_an_image_that_is_not_complete_names_the_command_to_run(
+    built: Built, changes: dict[str, Any] | None, said: str, command: str
+) -> None:
+    if changes is None:
+        (built.site.builds_path / "lab-small.json").unlink()
+    else:
+        built.save(**changes)
+    (found,) = faults(built.site)
+    assert "lab-small.json: image lab-small " in found
+    assert said in found
+    assert command in found
+
+
+def test_a_damaged_build_record_is_a_fault(built: Built) -> None:
+    (built.site.builds_path / "lab-small.json").write_text("{")
+    (found,) = faults(built.site)
+    assert "lab-small.json" in found
+
+
+def test_a_file_added_to_the_definition_makes_the_record_old(built: Built) -> None:
+    (built.site.root / "images/a/extra").write_text("x")
+    (found,) = faults(built.site)
+    assert "as it was" in found
+
+
+def test_faults_of_packages_and_image_come_together(built: Built) -> None:
+    built.save(pushed_at=None, imported_at=None, squashfs=None)
+    assert len(faults(edit(built.site, '"570.133.20"', '"580.1"'))) == 2
+
+
+def test_a_registry_that_lost_the_image_is_a_fault_of_verification(built: Built) -> None:
+    lock(built.site)
+    built.shelf.manifests.clear()
+    (found,) = locks.verify_online(built.site, "A")
+    assert "image lab-small is not in the registry" in str(found)
 
 
 # --- writing --------------------------------------------------------------------------------------

@@ -223,7 +223,8 @@ def test_every_fault_is_told_at_once_with_its_line() -> None:
     ("text", "said"),
     [
         ("", "no JSON"), ("{", "no JSON"), ("[]", "a JSON object, found list"), ("null", "found NoneType"),
-        ('{"schema": 1.0}', "whole numbers"), ('{"schema": NaN}', "whole numbers"), ('{"a": 1, "a": 2}', "stands twice"),
+        ('{"schema": 1.0}', "whole numbers"), ('{"schema": NaN}', "whole numbers"),
+        ('{"a": 1, "a": 2}', "stands twice"),
         ("[" * 100_000, "no JSON"), ('{"schema": ' + "9" * 5000 + "}", "no JSON"),
     ],
 )  # fmt: skip
