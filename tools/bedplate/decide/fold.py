@@ -18,6 +18,7 @@ from bedplate.model.event import Event
 
 NODE = "node:"
 ROLLOUT = "rollout:"
+VERIFICATION = "verification"  # the step of a node that a verification outside a rollout found bad
 
 
 class Status(StrEnum):
@@ -54,7 +55,7 @@ class NodeState:
     verified_at: str | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     manifest_sha256: str | None = None
-    passed: bool = False  # a verification passed since the last admission
+    passed: bool = False  # the last verification of the target since the last admission passed
 
     def at_target(self, identity: str) -> bool:
         return self.status is Status.VERIFIED and self.runs == identity
@@ -116,7 +117,8 @@ def fold(events: Iterable[Event], world: World = NOTHING) -> World:
                     step=None, why=None, at=event.at, passed=False,
                 )  # fmt: skip
             elif event.kind == "batch.held":
-                nodes[name] = before.get(name, NodeState())
+                if now.status is Status.IN_DOUBT and now.rollout == rollout_number(event):
+                    nodes[name] = before.get(name, NodeState())
             else:
                 nodes[name] = _after(now, event)
     return World(nodes, rollouts, names, head, before)
@@ -128,8 +130,9 @@ def node_names(event: Event) -> list[str]:
 
 def rollout_number(event: Event) -> int | None:
     for subject in event.subjects:
-        if subject.startswith(ROLLOUT):
-            return int(subject.removeprefix(ROLLOUT))
+        number = subject.removeprefix(ROLLOUT)
+        if number != subject and number.isascii() and number.isdecimal():
+            return int(number)
     return None
 
 
@@ -162,20 +165,27 @@ def _after(now: NodeState, event: Event) -> NodeState:
 
 
 def _verified(now: NodeState, event: Event) -> NodeState:
-    """A verification inside a change waits for its end; one outside it judges what the node runs."""
+    """A verification inside a change waits for its end; one outside it judges what the node runs.
+
+    One against another environment than that is a question somebody asked, and no news of this node's state.
+    """
     body = event.body
     passed = body.get("verdict") == "PASS"
-    facts = {str(k): str(v) for k, v in dict(body.get("facts") or {}).items()}
-    seen = replace(now, passed=passed, verified_at=event.at if passed else now.verified_at, facts=facts or now.facts)
-    if now.status is Status.IN_DOUBT or now.runs is None or event.environment != now.runs:
+    seen = replace(now, facts={str(k): str(v) for k, v in dict(body.get("facts") or {}).items()} or now.facts)
+    judged = now.target if now.status is Status.IN_DOUBT else now.runs
+    if judged is None or event.environment != judged:
         return seen
-    if now.status in BAD and now.step != "verification":
+    if passed:
+        seen = replace(seen, verified_at=event.at)
+    if now.status is Status.IN_DOUBT:
+        return replace(seen, passed=passed)
+    if now.status in BAD and now.step != VERIFICATION:
         return seen  # a failed change is not mended by a check that passes: it is tried again
     if passed:
         return replace(seen, status=Status.VERIFIED, step=None, why=None, at=event.at)
     unreachable = body.get("verdict") == "UNREACHABLE"
     return replace(
-        seen, status=Status.UNREACHABLE if unreachable else Status.FAILED, step="verification",
+        seen, status=Status.UNREACHABLE if unreachable else Status.FAILED, step=VERIFICATION,
         why=_text(body, "why"), at=event.at,
     )  # fmt: skip
 
