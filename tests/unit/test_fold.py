@@ -51,9 +51,7 @@ def test_steps_leave_a_node_in_doubt_and_say_how_far_it_came() -> None:
     assert (found.status, found.step) == (Status.IN_DOUBT, "Drain")
 
 
-@pytest.mark.parametrize(
-    ("kind", "status"), [("node.failed", Status.FAILED), ("node.unreachable", Status.UNREACHABLE)]
-)
+@pytest.mark.parametrize(("kind", "status"), [("node.failed", Status.FAILED), ("node.unreachable", Status.UNREACHABLE)])
 def test_a_bad_node_says_where_and_why(kind: str, status: Status) -> None:
     found = state(begun().of(2, kind, B, "n1", step="Install", why="no space"))
     assert (found.status, found.step, found.why, found.runs) == (status, "Install", "no space", A)

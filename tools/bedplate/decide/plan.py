@@ -4,8 +4,8 @@ Invariants
 - A node that runs the target, verified, is in no batch (unless it is to be rechecked).
 - Nodes in doubt come first, then failed and unreachable ones, then the canary, the small group, the rest.
 - Every node that was asked for is in exactly one batch or named as left out, with the reason.
-- Neighbours in the order are of different racks as far as racks allow: a failed switch must not look
-  like a failed driver.
+- Racks take turns in the order, so that rack mates meet in one batch as late as racks allow: a failed
+  switch must not look like a failed driver.
 
 Example: 8 fresh nodes, canary 1, small 2, batch 4 -> [1] [2] [4] [1].
 """
@@ -91,15 +91,12 @@ def make_plan(
     again = [*in_doubt, *bad]
 
     batches: list[Batch] = []
-    first = True
     while again:
         batch, again = again[: policy.batch], again[policy.batch :]
-        if first and fresh:
-            # Ansible ends a play whose whole batch failed: one fresh node in the first batch keeps a few
-            # dead nodes from blocking every later run (facts: a one-host all-bad batch ends the play).
-            batch.append(fresh.pop(0))
-        first = False
-        batches.append(Batch("recovery", tuple(batch)))
+        # Ansible ends a play whose whole batch failed, whatever the failure budget: one fresh node in the
+        # batch keeps dead nodes, of which the budget allows a few, from blocking every later run.
+        batches.append(Batch("recovery", tuple(batch + fresh[:1])))
+        fresh = fresh[1:]
     for name, size in (("canary", policy.canary), ("small", policy.small)):
         if fresh and size:
             batches.append(Batch(name, tuple(fresh[:size])))
