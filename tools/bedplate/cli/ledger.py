@@ -205,14 +205,14 @@ def _identities(env: str, names: Mapping[str, str]) -> set[str]:
 
 def _start(since: str) -> str:
     """A time in the form in which events have it; without a zone it is UTC, as everything in the ledger."""
-    if ago := AGO.fullmatch(since):
-        moment = datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: int(ago[1])})
-    else:
-        try:
+    try:
+        if ago := AGO.fullmatch(since):
+            moment = datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: int(ago[1])})
+        else:
             moment = datetime.fromisoformat(since)
-        except ValueError as fault:
-            raise BadInput(f"--since {since}: {fault} (write: 2026-11-02, 2026-11-02T09:00, 2h or 3d)") from fault
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError) as fault:
+        raise BadInput(f"--since {since}: {fault} (write: 2026-11-02, 2026-11-02T09:00, 2h or 3d)") from fault
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -256,7 +256,7 @@ def _show(number: int, judged: Judged, names: Mapping[str, str]) -> None:
     event = judged.event
     click.echo(f"event {number}")
     if event is not None:
-        identity = "-" if event.environment is None else f"{names.get(event.environment, '?')}  {event.environment}"
+        identity = "-" if event.environment is None else f"{names.get(event.environment, '?')} {event.environment}"
         for title, value in (
             ("at", event.at), ("actor", event.actor), ("kind", event.kind), ("subjects", story.subjects(event)),
             ("environment", identity), ("body", event.body_sha256), ("previous", event.previous),
