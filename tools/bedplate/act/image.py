@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -333,10 +334,13 @@ def _alone(site: Site, name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _work(site: Site, name: str) -> Iterator[Path]:
-    """A directory for one build; what a killed one left is removed first."""
-    path = site.builds_path / f".work-{name}"
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir()
+    """A directory for one build; what killed ones left is removed first.
+
+    Never the same twice: the programs of a killed build may still be running, and writing into theirs.
+    """
+    for left in site.builds_path.glob(f".work-{name}+*"):
+        shutil.rmtree(left, ignore_errors=True)
+    path = Path(tempfile.mkdtemp(dir=site.builds_path, prefix=f".work-{name}+"))
     try:
         yield path
     finally:

@@ -39,6 +39,11 @@ class Paths:
         return self.work / "oci"
 
     @property
+    def image_id(self) -> Path:
+        """A file: buildah's own name for what it has built. The tag may have been moved by another build."""
+        return self.work / "image-id"
+
+    @property
     def image(self) -> Path:
         """The result, in the layout that skopeo calls dir:."""
         return self.work / "image"
@@ -59,8 +64,8 @@ def build(image: ImageDefinition, paths: Paths) -> None:
     Raises:
         ProcessFailed: a step failed; the message has the end of the log.
     """
-    local = f"localhost/bedplate/{image.name}"
-    run(build_command(image, paths, local), timeout_s=BUILD_TIMEOUT_S, log=paths.log)
+    run(build_command(image, paths), timeout_s=BUILD_TIMEOUT_S, log=paths.log)
+    local = paths.image_id.read_text().strip().removeprefix("sha256:")
     try:
         run(("buildah", "push", "--quiet", local, f"oci:{paths.oci}:image"), timeout_s=COPY_TIMEOUT_S, log=paths.log)
     finally:
@@ -72,11 +77,12 @@ def build(image: ImageDefinition, paths: Paths) -> None:
     )
 
 
-def build_command(image: ImageDefinition, paths: Paths, tag: str) -> list[str]:
+def build_command(image: ImageDefinition, paths: Paths) -> list[str]:
     arguments = {**image.arguments, "BASE": f"{image.base_reference}@{image.base_digest}"}
     return [
         "buildah", "bud", "--isolation", "chroot", "--network", "host", "--no-cache", "--layers=false",
-        "--timestamp", str(EPOCH_S), "--format", "oci", "--tag", tag, "--file", str(paths.context / image.dockerfile),
+        "--timestamp", str(EPOCH_S), "--format", "oci", "--iidfile", str(paths.image_id),
+        "--tag", f"localhost/bedplate/{image.name}", "--file", str(paths.context / image.dockerfile),
         *(word for name in sorted(arguments) for word in ("--build-arg", f"{name}={arguments[name]}")),
         str(paths.context),
     ]  # fmt: skip
