@@ -92,7 +92,8 @@ def read_yaml(text: str, file: str) -> Document:
         raise BadInput([Fault(file, mark.line + 1 if mark else None, *_syntax(fault))]) from fault
     except yaml.reader.ReaderError as fault:
         line = text.count("\n", 0, fault.position) + 1
-        found = f"character U+{ord(str(fault.character)[:1] or '?'):04X} has no place in a text file"
+        code = fault.character if isinstance(fault.character, int) else ord(fault.character[:1])
+        found = f"character U+{code:04X} has no place in a text file"
         raise BadInput([Fault(file, line, found, "remove it")]) from fault
     except (
         yaml.YAMLError,
@@ -171,12 +172,10 @@ class _Reader:
                 continue
             key = str(key_node.value)
             place = (*path, key)
-            name, found, remedy = _scalar(key_node)
-            if found:
-                self._fault(key_node, path, f"as a key: {found}", remedy)
-            elif not isinstance(name, str):
-                said = f'"{key}"' if key else "an empty key"
-                self._fault(key_node, path, f"{said} as a key is not text", f'put it in quotes: "{key}"')
+            name, found, _ = _scalar(key_node)
+            if found or not isinstance(name, str):
+                found = f"a key, {found}" if found else f'a key that is not text, "{key}"'
+                self._fault(key_node, path, found, f'put it in quotes: "{key}"')
             if key in data:
                 found = f'"{key}" stands here twice, first in line {self.lines[place]}'
                 self._fault(key_node, path, found, "keep one")
