@@ -3,8 +3,10 @@
 import fcntl
 import os
 import shutil
+import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -132,14 +134,43 @@ def up(places: Places, steps: Steps, *, nodes: int, fresh: bool) -> bool:
         if before.state != "down":
             steps.say(_found(before))
             _clean(places, steps)
-        try:
-            _bring_up(places, steps, nodes)
-        except BaseException:
-            steps.say("the lab did not come up: cleaning up (logs are kept)")
-            _keep_logs(places)
-            _clean(places, steps)
-            raise
+        with _signals_as_exceptions() as deaf:
+            try:
+                _bring_up(places, steps, nodes)
+            except BaseException:
+                deaf()
+                steps.say(f"the lab did not come up: cleaning up (logs are kept in {places.state / 'last-logs'})")
+                _keep_logs(places)
+                _clean(places, steps)
+                raise
     return True
+
+
+@contextmanager
+def _signals_as_exceptions() -> Iterator[Callable[[], None]]:
+    """SIGTERM and SIGHUP end us as Ctrl-C does: by an exception, so that what was begun is cleaned up.
+
+    Yields a function that makes us deaf to all three: cleaning up is seconds, and half of it would be a mess.
+    """
+    if threading.current_thread() is not threading.main_thread():  # Python hears signals in the main thread alone
+        yield lambda: None
+        return
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    def deaf() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGHUP, end)
+    try:
+        yield deaf
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def down(places: Places, steps: Steps, *, purge: bool) -> bool:
@@ -190,8 +221,10 @@ def _materials(places: Places, steps: Steps) -> tuple[trees.Trees, Archive, Base
         try:
             packages = archive(places, steps)
             image = base_image(places, steps)
-        finally:
             made = waiting.result()
+        except BaseException:
+            machine.end_children()  # the other line of work: nobody wants its tree any more
+            raise
     return made, packages, image
 
 

@@ -8,7 +8,6 @@ systemd outlives a killed systemd-nspawn.
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -105,15 +104,13 @@ def start(
     directories = [top / name for top in _tops(places)]
     for directory in directories:
         directory.mkdir(parents=True, exist_ok=True)
-    enter = "".join(f"echo $$ > {directory}/cgroup.procs; " for directory in directories)
+    enter = "".join(f"echo $$ > {directory}/cgroup.procs || exit 1; " for directory in directories)
     inside = ["ip", "netns", "exec", namespace] if namespace else []
-    with log.open("ab") as output:
-        # Not process.run: this one must go on when we end; setsid keeps a Ctrl-C in our terminal away from it.
-        subprocess.Popen(
-            ["/bin/sh", "-c", enter + 'exec "$@"', "sh", *inside, *argv],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-            env={**os.environ, **(environment or {})}, cwd="/",
-        )  # fmt: skip
+    # setsid --fork: it goes on when we end, and a Ctrl-C in our terminal is not for it.
+    run(
+        ["setsid", "--fork", "/bin/sh", "-c", f'exec < /dev/null >> "$0" 2>&1; {enter}exec "$@"', log, *inside, *argv],
+        env={**os.environ, **(environment or {})}, cwd=Path("/"),
+    )  # fmt: skip
 
 
 def power_off(places: Places, hosts: Sequence[str], *, patience_s: float) -> None:
@@ -181,6 +178,17 @@ def _rmdir(directory: Path) -> None:
             time.sleep(0.05)
         else:
             return
+
+
+def end_children() -> None:
+    """Kill the programs that we run and wait for: what a build runs ends with it (see trees.contained)."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid():
+                os.kill(int(stat.parent.name), signal.SIGKILL)
+        except (OSError, IndexError):  # gone meanwhile
+            continue
 
 
 def mounts_below(directory: Path) -> list[Path]:

@@ -1,0 +1,41 @@
+"""A running lab for the tests of this folder, beside any lab that somebody works in."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from lab import lifecycle
+from lab.places import DEFAULT_STATE, Places, places
+from lab.steps import Steps
+
+NODES = 4
+
+
+@pytest.fixture(scope="session")
+def lab_places() -> Iterator[Places]:
+    """The tests' own lab, named in the environment, so that commands find it too; not yet up.
+
+    It shares the trees of the first lab. BEDPLATE_LAB_KEEP=1: the lab that BEDPLATE_LAB names, as it is.
+    """
+    if os.environ.get("BEDPLATE_LAB_KEEP") == "1":
+        yield places()
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BEDPLATE_LAB_CACHE", str(places().cache))
+        patch.setenv("BEDPLATE_LAB", f"{DEFAULT_STATE}-test")
+        yield places()
+
+
+@pytest.fixture(scope="session")
+def lab(lab_places: Places) -> Iterator[Places]:
+    """A lab that is up: four nodes, or the kept one with as many as it has; ended unless it is kept."""
+    if os.geteuid() != 0:
+        pytest.fail("lab tests need root (leave them out: -m 'not lab')")
+    steps = Steps(print)
+    kept = os.environ.get("BEDPLATE_LAB_KEEP") == "1"
+    if not (kept and lifecycle.status(lab_places).state == "up"):
+        lifecycle.up(lab_places, steps, nodes=NODES, fresh=True)
+    yield lab_places
+    if not kept:
+        lifecycle.down(lab_places, steps, purge=False)
