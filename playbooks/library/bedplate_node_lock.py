@@ -22,7 +22,7 @@ description:
   - The lock of a rollout that the ledger does not know as ended or abandoned is never taken over.
 options:
   rollout: {description: Which rollout takes the lock., type: str, required: true}
-  ended: {description: Rollouts of the same ledger that have ended or were abandoned., type: list, elements: str, default: []}
+  ended: {description: Rollouts of this ledger that ended or were abandoned., type: list, elements: str, default: []}
   state: {description: Take or release it., type: str, choices: [taken, released], default: taken}
   path: {description: The lock file., type: path, default: /run/bedplate/lock}
   wait_s: {description: How long to wait for processes of another rollout to end., type: int, default: 120}

@@ -8,12 +8,14 @@ from bedplate.decide.render import RenderedFile
 from bedplate.model.canonical import sha256
 from bedplate.model.faults import Refused
 
+KEYRING = "/etc/apt/keyrings/bedplate.asc"  # as roles/apt_source/templates/bedplate.sources.j2 names it
+
 
 def role_values(lock: LockDocument, kind: str, files: Sequence[RenderedFile], archive_key: bytes) -> dict[str, Any]:
     """The slice of one kind of node.
 
     packages_of: layer -> every package of the closure as {name, version};
-    files: role -> list of {path, mode, content, sha256}; archive.key: the key itself.
+    files: role -> list of {path, mode, content, sha256}; archive.key: the archive's key as such a file.
 
     Raises:
         Refused: the key is not the one that the lock was made with.
@@ -30,8 +32,9 @@ def role_values(lock: LockDocument, kind: str, files: Sequence[RenderedFile], ar
     for file in files:
         item = {"path": file.path, "mode": file.mode, "content": file.data.decode(), "sha256": file.sha256}
         by_role.setdefault(file.role, []).append(item)
+    key = {"path": KEYRING, "mode": "0644", "content": archive_key.decode(), "sha256": sha256(archive_key)}
     return part | {
         "packages_of": packages_of,
         "files": by_role,
-        "archive": part["archive"] | {"key": archive_key.decode()},
+        "archive": part["archive"] | {"key": key},
     }

@@ -10,6 +10,7 @@ from ansible.utils.display import Display
 from bedplate.act import rollout
 from bedplate.decide.plan import Plan
 from bedplate.doors import site as site_door
+from bedplate.doors.slice import slice_of
 from bedplate.model.faults import BedplateError
 from bedplate.model.nodes import fold as fold_names
 
@@ -26,6 +27,9 @@ class LookupModule(LookupBase):
             except BedplateError as fault:
                 raise AnsibleError(str(fault)) from None
             _say(rollout.current)
+            for node in rollout.current.plan.nodes:
+                # Here, so that the forked workers find it done: each would otherwise do it again for each task.
+                slice_of(rollout.current.lock.name, node)
         session = rollout.current
         return [_answer(session)]
 

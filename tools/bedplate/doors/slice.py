@@ -16,13 +16,14 @@ class LookupModule(LookupBase):
     def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[Any]:  # noqa: ARG002
         node = str((variables or {})["inventory_hostname"])
         try:
-            return [_slice(str(terms[0]), node)]
+            return [slice_of(str(terms[0]), node)]
         except BedplateError as fault:
             raise AnsibleError(str(fault)) from None
 
 
 @cache
-def _slice(environment: str, node: str) -> dict[str, Any]:
+def slice_of(environment: str, node: str) -> dict[str, Any]:
+    """The values of one node; kept for the life of the process."""
     site = site_door.current()
     key = (site.root / site.environment(environment).archive.key).read_bytes()
     kind = site.fleet.nodes[node].kind
