@@ -96,7 +96,10 @@ _SAYS = (
         Why.MISSING,
         r"\b404\b|File not found|does not have a Release file|doesn't support architecture|component",
     ),
-    (Why.UNREACHABLE, r"[Cc]ould not connect|[Cc]onnection|[Rr]esolv|timed out|[Uu]nreachable|\b50[0-9]\b"),
+    (
+        Why.UNREACHABLE,
+        r"[Cc]ould not connect|[Uu]nable to connect|[Cc]onnection|[Rr]esolv|timed out|[Uu]nreachable|\b50[0-9]\b",
+    ),
 )
 
 
@@ -133,13 +136,13 @@ class Archive:
     def update(self) -> None:
         # Error-Mode=any: without it an archive that does not answer is a warning, and the exit code 0
         done = self._apt("apt-get", "update", "-o", "APT::Update::Error-Mode=any", timeout_s=UPDATE_TIMEOUT_S)
-        said = [line for line in done.err.splitlines() if line[:2] in {"E:", "W:"} or line.startswith("  ")]
+        said = _said(done)
         if done.code:
-            raise ArchiveFault(self.source, _why("\n".join(said) or done.err), "\n".join(said) or done.err)
+            raise ArchiveFault(self.source, _why(said), said)
         # a component or an architecture that the archive does not have is a notice, and the exit code 0
         if len(self.indices) < len(self.source.components or ("./",)):
             what = f"no Packages file of every component for {self.architecture}"
-            raise ArchiveFault(self.source, Why.MISSING, "\n".join((what, *said)))
+            raise ArchiveFault(self.source, Why.MISSING, f"{what}\n{said}".strip())
         if not self._inrelease:
             raise ArchiveFault(self.source, Why.MISSING, "no InRelease file (a signature beside Release is not enough)")
 
@@ -403,6 +406,14 @@ def _conflict(done: Finished) -> str:
     _, found, tail = done.out.partition("The following packages have unmet dependencies:")
     errors = [line for line in done.err.splitlines() if line.startswith("E:")]
     return "\n".join([*([tail.strip("\n")] if found else []), *errors]) or done.err.strip() or done.out.strip()
+
+
+def _said(done: Finished) -> str:
+    """Errors and warnings of `apt-get update`; 3.0 tells some reasons only below the Err: line of stdout."""
+    lines = [line for line in done.err.splitlines() if line[:2] in {"E:", "W:"}]
+    below = [text.strip() for text in re.findall(r"(?<=\n)  (\S.*)", done.out)]
+    lines += [text for text in dict.fromkeys(below) if not any(text in line for line in lines)]
+    return "\n".join(lines) or done.err.strip()
 
 
 def _why(said: str) -> Why:
