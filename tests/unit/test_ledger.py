@@ -377,16 +377,38 @@ def test_a_child_of_the_process_that_opened_it_is_refused_and_harms_nothing(path
                 try:
                     use()
                 except BedplateError as fault:
-                    refused += "open it again after a fork" in str(fault)
+                    refused += "start the child as a program of its own" in str(fault)
             ledger.close()
-            with Ledger.open(url(path)) as own:
-                own.append(step(3))
-            os._exit(0 if refused == 4 else 1)
+            for way in (Ledger.open, Ledger.read, Ledger.scratch):
+                try:
+                    way(url(path))
+                except BedplateError as fault:
+                    refused += "had it open when it forked" in str(fault)
+            os._exit(0 if refused == 7 else 1)
 
         assert os.waitpid(forked(child), 0)[1] == 0
         ledger.append(step(4))
-        assert [event.body["number"] for event in ledger.events()] == [1, 3, 4]
+        assert [event.body["number"] for event in ledger.events()] == [1, 4]
         assert ledger.verify() == []
+
+    def later() -> None:
+        with Ledger.open(url(path)) as own:
+            own.append(step(5))
+
+    assert os.waitpid(forked(later), 0)[1] == 0, "closed before the fork, it may be opened behind it"
+    assert damage(path) == []
+    assert len(events(path)) == 3
+
+
+def test_a_ledger_replaced_while_it_is_open_is_not_written_to(path: Path, sound: Path) -> None:
+    with Ledger.open(url(path)) as ledger:
+        ledger.append(step(1))
+        path.unlink()
+        with pytest.raises(BedplateError, match="removed or replaced while it was open; nothing was recorded"):
+            ledger.append(step(2))
+        shutil.copy(sound, path)
+        with pytest.raises(BedplateError, match="removed or replaced"):
+            ledger.append(step(2))
 
 
 def forked(work: Callable[[], None]) -> int:

@@ -35,6 +35,7 @@ groups:
 NODES = "name,serial,boot_mac,nic_macs,bmc_address,rack,position\n" + "".join(
     f"n{n},S{n},02:00:00:00:00:0{n},02:00:00:00:01:0{n} 02:00:00:00:02:0{n},10.78.0.{n},r01,{n}\n" for n in range(1, 5)
 )
+NOTHING_LOCKED: dict[str, Any] = {"packages": {}, "image": None}
 PLAN = {
     "batches": [{"name": "canary", "nodes": ["n1"]}, {"name": "rest", "nodes": ["n2", "n3"]}],
     "at_target": ["n4"], "in_doubt": [], "bad": [],
@@ -259,7 +260,7 @@ def test_a_body_of_another_shape_is_shown_raw(kind: str) -> None:
             {"name": "x", "repository": "r/x", "manifest_digest": MANIFEST, "squashfs": {"sha256": A, "size": 7}},
             "x@ef56ef56ef56, r/x, squashfs ab12ab12ab12, 7 bytes",
         ),
-        ("lock.resolved", {"environment": "A", "document": {"packages": {}, "image": None}}, "A: no packages, no image"),
+        ("lock.resolved", {"environment": "A", "document": NOTHING_LOCKED}, "A: no packages, no image"),
     ],
 )  # fmt: skip
 def test_each_kind_says_its_own(kind: str, body: dict[str, Any], says: str) -> None:

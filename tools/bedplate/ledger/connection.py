@@ -33,13 +33,38 @@ def path_of(url: str) -> Path:
         raise BadInput(f"ledger: {url!r} names no SQLite file (write: sqlite:///ledger.sqlite3)")
     if parsed.database == ":memory:" or parsed.database.startswith("file:"):
         raise BadInput(f"ledger: {url!r} names no SQLite file (write: sqlite:///ledger.sqlite3)")
-    path = Path(parsed.database).absolute()
+    path = Path(parsed.database).resolve()  # as SQLite does: its -wal lies beside the file itself
     if path.is_dir():
         raise BadInput(f"ledger: {path} is a directory (name a file in it)")
     if path.exists() and 0 < (size := path.stat().st_size) < PAGE_MIN:
         # SQLite takes so short a file for an empty database, and would write over it.
         raise Damaged(f"ledger {path}: cut short, it has {size} bytes (restore a copy, or remove it)")
     return path
+
+
+def hold(path: Path, change: int) -> None:
+    """Note that this process opened a ledger (1), or closed it (-1)."""
+    _held[path] = _held.get(path, 0) + change
+
+
+def _note_fork() -> None:
+    _inherited.update(path for path, count in _held.items() if count)
+
+
+# SQLite keeps its locks of a file per process, and a child inherits the note of them without the locks: what
+# the child opened would be unprotected, and the parent's close would remove the log under it.
+# https://www.sqlite.org/howtocorrupt.html, 2.6
+_held: dict[Path, int] = {}
+_inherited: set[Path] = set()
+os.register_at_fork(after_in_child=_note_fork)
+
+
+def _refuse_inherited(path: Path) -> None:
+    if path in _inherited:
+        raise BedplateError(
+            f"ledger {path}: the parent of process {os.getpid()} had it open when it forked "
+            "(use it in the parent, or start the child as a program of its own)"
+        )
 
 
 def lock_of(path: Path) -> Path:
@@ -52,6 +77,7 @@ def writing(path: Path, *, who: str) -> sqlite3.Connection:
     Raises:
         BadInput, Refused, Damaged, Busy, BedplateError: see Ledger.open.
     """
+    _refuse_inherited(path)
     if not path.parent.is_dir():
         raise BedplateError(f"ledger {path}: no directory {path.parent} (make it, or correct fleet.yml)")
     try:
@@ -79,6 +105,7 @@ def reading(path: Path) -> sqlite3.Connection:
     """
     if not path.exists():
         return _empty(path)
+    _refuse_inherited(path)
     connection = _connect_to_read(path)
     try:
         if kind_of(connection, path) == "ledger":
@@ -101,6 +128,7 @@ def copy_in_memory(path: Path) -> sqlite3.Connection:
     Raises:
         BadInput, Refused, Damaged, BedplateError: see Ledger.scratch.
     """
+    _refuse_inherited(path)
     memory = _memory()
     try:
         if path.exists():

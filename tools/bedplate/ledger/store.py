@@ -53,6 +53,9 @@ class Ledger:
         self._shared = shared
         self._pid = os.getpid()
         self._mutex = threading.RLock()
+        self._inode = _inode(path) if shared else None
+        self._open = True
+        connections.hold(path, 1)
         self._own_head: tuple[int, str] | None = None  # of the last append here: needs no second look
         self._engine = create_engine("sqlite+pysqlite://", creator=lambda: raw, poolclass=StaticPool)
 
@@ -176,6 +179,9 @@ class Ledger:
             with self._mutex:
                 self._engine.dispose()
                 self._raw.close()
+                if self._open:
+                    self._open = False
+                    connections.hold(self.path, -1)
 
     def __enter__(self) -> Self:
         return self
@@ -189,7 +195,7 @@ class Ledger:
         if os.getpid() != self._pid:
             raise BedplateError(
                 f"ledger {self.path}: opened by process {self._pid}, used by its child {os.getpid()} "
-                "(open it again after a fork)"
+                "(use it in that process, or start the child as a program of its own)"
             )
 
     @contextmanager
@@ -200,6 +206,11 @@ class Ledger:
         lock = connections.lock_of(self.path)
         try:
             with turn(lock, ledger=self.path, who=self.actor, timeout_s=connections.BUSY_TIMEOUT_S):
+                if _inode(self.path) != self._inode:
+                    raise BedplateError(
+                        f"ledger {self.path}: the file was removed or replaced while it was open; nothing was "
+                        "recorded (start again; bedplate ledger verify says what the new one holds)"
+                    )
                 yield
         except OSError as fault:
             raise BedplateError(
@@ -262,6 +273,14 @@ def default_actor() -> str:
         except KeyError:
             user = f"uid-{os.getuid()}"
     return f"{user}@{socket.gethostname()}"
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _now() -> str:
