@@ -16,7 +16,10 @@ from unit.fleet_sample import nodes
 from unit.story import A
 
 PLAN = Plan(
-    (Batch("recovery", ("r1", "r2", "f1")), Batch("canary", ("c1",)), Batch("small", ("s1", "s2")), Batch("rest", ("t1",))),
+    (
+        Batch("recovery", ("r1", "r2", "f1")), Batch("canary", ("c1",)), Batch("small", ("s1", "s2")),
+        Batch("rest", ("t1",)),
+    ),
     at_target=(), in_doubt=("r1",), bad=("r2",),
 )  # fmt: skip
 FAILED, DEAD = NodeState(Status.FAILED, step="Install"), NodeState(Status.UNREACHABLE, step="Take")
@@ -31,7 +34,8 @@ DOUBT, GOOD = NodeState(Status.IN_DOUBT), NodeState(Status.VERIFIED, runs=A)
         (1, True, {"r1": GOOD, "r2": FAILED, "s1": DEAD}, 0, "1 bad node, failure budget 0: r2 failed at 'Install'"),
         (1, True, {"r1": GOOD, "r2": FAILED, "s1": DEAD}, 1, ""),
         # bad nodes outside the plan count
-        (0, True, {"x1": DEAD, "x2": NodeState(Status.RESCUED)}, 1, "2 bad nodes, failure budget 1: x1 unreachable at 'Take', x2 rescued"),
+        (0, True, {"x1": DEAD, "x2": NodeState(Status.RESCUED)}, 1,
+         "2 bad nodes, failure budget 1: x1 unreachable at 'Take', x2 rescued"),
         (0, True, {"x1": DOUBT}, 0, "1 bad node, failure budget 0: x1 in doubt"),
         # at a later gate the batch's own bad nodes count, those that are still at it do not
         (2, False, {"s1": FAILED, "s2": DOUBT}, 0, "1 bad node, failure budget 0: s1 failed at 'Install'"),

@@ -10,7 +10,7 @@ lock A gives a RenderedFile(role="base", path="/etc/nccl.conf", data=b"NCCL_DEBU
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jinja2 import StrictUndefined, TemplateError
@@ -31,6 +31,7 @@ JINJA = ImmutableSandboxedEnvironment(
     autoescape=False,
 )
 MODE = re.compile(r"0[0-7]{3}")
+PATH = re.compile(r"(/[A-Za-z0-9._@+-]+)+")  # nothing that a shell would read otherwise
 FILES = re.compile(r"roles/([a-z0-9_]+)/files\.yml")
 
 
@@ -63,39 +64,48 @@ def file_entries(sources: Mapping[str, bytes]) -> list[FileEntry]:
         BadInput: every fault of every files.yml.
     """
     faults: list[Fault] = []
-    entries: list[FileEntry] = []
+    entries: dict[str, FileEntry] = {}
     for name, data in sorted(sources.items()):
         match = FILES.fullmatch(name)
         if match is None:
             continue
-        document = parse_yaml(data.decode(), name)
-        items = document.data
-        if not isinstance(items, list):
+        try:
+            document = parse_yaml(data.decode(errors="replace"), name)
+        except BadInput as fault:
+            faults += fault.faults
+            continue
+        if not isinstance(document.data, list):
             faults.append(Fault(name, 1, "not a list of files", "list {path, template, mode} items"))
             continue
-        for index, item in enumerate(items):
+        for index, item in enumerate(document.data):
             if not isinstance(item, dict) or set(item) != {"path", "template", "mode"}:
                 faults.append(Fault(name, document.line(index), "a file needs exactly path, template and mode"))
                 continue
-            template = f"roles/{match[1]}/templates/{item['template']}"
-            if not str(item["path"]).startswith("/") or ".." in str(item["path"]).split("/"):
-                faults.append(Fault(name, document.line(index, "path"), f"{item['path']!r} is no absolute path"))
-            if not MODE.fullmatch(str(item["mode"])):
-                faults.append(
-                    Fault(name, document.line(index, "mode"), f"mode {item['mode']!r}", 'write it like "0644"')
-                )
-            if template not in sources:
-                faults.append(Fault(name, document.line(index, "template"), f"no template {template}"))
-            entries.append(FileEntry(match[1], str(item["path"]), template, str(item["mode"])))
-    paths = [entry.path for entry in entries]
-    faults += [
-        Fault(f"roles/{e.role}/files.yml", None, f"{e.path} is written by two roles")
-        for e in entries
-        if paths.count(e.path) > 1
-    ]
+            entry = FileEntry(
+                match[1], str(item["path"]), f"roles/{match[1]}/templates/{item['template']}", str(item["mode"])
+            )
+            faults += [
+                Fault(name, document.line(index, key), found, remedy)
+                for key, found, remedy in _entry_faults(entry, sources, entries)
+            ]
+            entries.setdefault(entry.path, entry)
     if faults:
         raise BadInput(faults)
-    return entries
+    return list(entries.values())
+
+
+def _entry_faults(
+    entry: FileEntry, sources: Mapping[str, bytes], others: Mapping[str, FileEntry]
+) -> Iterator[tuple[str, str, str]]:
+    """Key, what is wrong with its value, what to do."""
+    if not PATH.fullmatch(entry.path) or ".." in entry.path.split("/"):
+        yield "path", f"{entry.path!r} is no absolute path", "letters, digits and ._@+- between slashes"
+    if not MODE.fullmatch(entry.mode):
+        yield "mode", f"mode {entry.mode!r}", 'write it like "0644"'
+    if entry.template not in sources:
+        yield "template", f"no template {entry.template}", ""
+    if entry.path in others:
+        yield "path", f"{entry.path} is written by role {others[entry.path].role} already", "one role owns a file"
 
 
 def refuse_other_templates(lock: LockDocument, sources: Mapping[str, bytes]) -> None:
@@ -137,21 +147,25 @@ def render_node(lock: LockDocument, node: Node, sources: Mapping[str, bytes]) ->
     for entry in file_entries(sources):
         try:
             text = JINJA.from_string(sources[entry.template].decode()).render(scope)
-        except TemplateError as fault:
-            line = getattr(fault, "lineno", None)
-            faults.append(
-                Fault(
-                    entry.template,
-                    line,
-                    f"for {node.name}: {fault.message}",
-                    "see config.values of the environment",
-                )
-            )
+        except (TemplateError, TypeError, ValueError, ArithmeticError) as fault:
+            what = f"for {node.name}: {fault}"
+            faults.append(Fault(entry.template, _line(fault), what, "see config.values of the environment"))
             continue
         files.append(RenderedFile(entry.role, entry.path, entry.mode, text.encode()))
     if faults:
         raise BadInput(faults)
     return sorted(files, key=lambda file: file.path)
+
+
+def _line(fault: Exception) -> int | None:
+    """The line of a template where it failed: a syntax error knows it, others have it in their traceback."""
+    line: int | None = getattr(fault, "lineno", None)
+    trace = fault.__traceback__
+    while trace is not None and line is None:
+        if trace.tb_frame.f_code.co_filename == "<template>":
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
 
 
 def manifest(files: Sequence[RenderedFile]) -> dict[str, dict[str, str]]:

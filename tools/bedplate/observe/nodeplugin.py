@@ -8,6 +8,7 @@ for what most tests need, once. A node that cannot be reached is one reason, not
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--env", default="", help="environment to hold nodes against (default: what the ledger says they run)"
     )
     group.addoption("--nodes", default="", help="host list (default: every node that runs an environment)")
-    group.addoption("--report", default="", help="file for the rows, one JSON document a line")
+    group.addoption(
+        "--report",
+        default="",
+        help="file for the rows, one JSON document a line; the last one says how many each node was to have",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -137,8 +142,13 @@ def _verdict(report: pytest.TestReport, call: pytest.CallInfo[None]) -> tuple[st
 def pytest_sessionfinish(session: pytest.Session) -> None:
     path = session.config.getoption("--report")
     if path:
-        lines = [json.dumps(row) for row in session.config.stash[REPORT]]
-        Path(path).write_text("\n".join([*lines, '{"end": true}']) + "\n")
+        checks = Counter(
+            item.callspec.params["node"]
+            for item in session.items
+            if isinstance(item, pytest.Function) and hasattr(item, "callspec") and "node" in item.callspec.params
+        )
+        lines = [json.dumps(row) for row in [*session.config.stash[REPORT], {"end": checks}]]
+        Path(path).write_text("\n".join(lines) + "\n")
 
 
 def _ssh_words(fault: Exception) -> str:

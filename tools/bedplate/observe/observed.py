@@ -1,6 +1,7 @@
 """What a node shows: three questions, whatever the number of packages and files; and hashes of the answers."""
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,10 @@ from typing import Any
 from bedplate.model.canonical import identity
 from bedplate.observe.expectation import IMAGES, Expectation
 
-QUERY = r"dpkg-query -W -f='${binary:Package} ${Version} ${db:Status-Want} ${db:Status-Status}\n'"
+# Each answer ends with a line of its own: one that was cut anywhere lacks it.
+QUERY = r"dpkg-query -W -f='${binary:Package} ${Version} ${db:Status-Want} ${db:Status-Status}\n' && echo end"
+FILES = 'for f in {paths}; do if test -f "$f"; then stat -c "%a %n" "$f"; sha256sum "$f"; fi; done; echo end'
+IMAGE = "if test -e {image}; then readlink -f {image}; sha256sum {image}; fi; echo end"
 PACKAGE = re.compile(r"(?P<name>[^ :]+)(?::\S+)? (?P<version>\S+) (?P<want>\S+) (?P<status>\S+)")
 
 
@@ -45,13 +49,9 @@ def look(run: Callable[..., Any], expected: Expectation) -> Observed:
         NotUnderstood: an answer is empty, cut or of another shape.
     """
     packages, held = parse_packages(_said(run(QUERY)))
-    listed = " ".join(f"'{path}'" for path in expected.files)
-    stats = _said(
-        run(f"for f in {listed}; do if test -f $f; then stat -c '%a %n' $f; sha256sum $f; fi; done; echo end")
-    )
-    current = f"{IMAGES}/current.sqsh"
-    image = _said(run(f"if test -e {current}; then readlink -f {current}; sha256sum {current}; fi; echo end"))
-    return Observed(packages, held, parse_files(stats), parse_image(image))
+    files = parse_files(_said(run(FILES.format(paths=shlex.join(expected.files)))))
+    image = parse_image(_said(run(IMAGE.format(image=shlex.quote(f"{IMAGES}/current.sqsh")))))
+    return Observed(packages, held, files, image)
 
 
 def _said(answer: Any) -> str:
@@ -60,10 +60,17 @@ def _said(answer: Any) -> str:
     return str(answer.stdout)
 
 
+def _whole(text: str, about: str) -> list[str]:
+    *lines, end = text.split("\n")[:-1] or [""]
+    if end != "end" or not text.endswith("end\n"):
+        raise NotUnderstood(f"the answer about {about} is cut")
+    return lines
+
+
 def parse_packages(text: str) -> tuple[dict[str, str], frozenset[str]]:
     packages: dict[str, str] = {}
     held = set()
-    for line in text.splitlines():
+    for line in _whole(text, "packages"):
         match = PACKAGE.fullmatch(line)
         if match is None:
             raise NotUnderstood(f"dpkg-query said {line!r}")
@@ -73,14 +80,14 @@ def parse_packages(text: str) -> tuple[dict[str, str], frozenset[str]]:
         if match["want"] == "hold":
             held.add(match["name"])
     if "dpkg" not in packages:
-        raise NotUnderstood("dpkg-query did not name dpkg itself: the answer is empty or cut")
+        raise NotUnderstood("dpkg-query did not name dpkg itself: the answer is none")
     return packages, frozenset(held)
 
 
 def parse_files(text: str) -> dict[str, dict[str, str]]:
-    lines = text.splitlines()
-    if not lines or lines.pop() != "end" or len(lines) % 2:
-        raise NotUnderstood("the answer about files is cut")
+    lines = _whole(text, "files")
+    if len(lines) % 2:
+        raise NotUnderstood("the answer about files has an odd number of lines")
     files = {}
     for stat, checksum in zip(lines[::2], lines[1::2], strict=True):
         mode, _, path = stat.partition(" ")
@@ -92,10 +99,10 @@ def parse_files(text: str) -> dict[str, dict[str, str]]:
 
 
 def parse_image(text: str) -> tuple[str, str] | None:
-    match text.splitlines():
-        case ["end"]:
+    match _whole(text, "the image"):
+        case []:
             return None
-        case [path, checksum, "end"] if re.match(r"[0-9a-f]{64} ", checksum):
+        case [path, checksum] if re.match(r"[0-9a-f]{64}  /", checksum) and path.startswith("/"):
             return path, f"sha256:{checksum[:64]}"
-        case _:
-            raise NotUnderstood("the answer about the image is cut")
+        case lines:
+            raise NotUnderstood(f"readlink and sha256sum said {lines!r}")

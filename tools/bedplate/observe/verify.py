@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bedplate.decide.verification import Row, Verification, judge_all
+from bedplate.decide.verification import ERROR, Row, Verification, judge_all
 from bedplate.model.nodes import fold as fold_names
 from bedplate.process import ProcessFailed, run
 from bedplate.sources import checkout
@@ -43,8 +43,10 @@ def _one_process(site: Site, asked: Mapping[str, str]) -> dict[str, Verification
             sys.executable, "-m", "pytest", checkout.root() / "tests" / "node", "--quiet", "--no-header",
             "--site", site.root, "--env", environment, "--nodes", fold_names(asked), "--report", report,
         ]  # fmt: skip
+        # A person's PYTEST_ADDOPTS could leave checks out, and a verification with fewer checks is none.
+        env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
         try:
-            done = run(argv, check=False, timeout_s=DEADLINE_S)
+            done = run(argv, check=False, timeout_s=DEADLINE_S, env=env)
             trouble = "" if done.code in (0, NO_TESTS_LEFT) else (done.err.strip() or done.out.strip())[-1000:]
         except ProcessFailed as fault:
             trouble = str(fault)
@@ -53,15 +55,30 @@ def _one_process(site: Site, asked: Mapping[str, str]) -> dict[str, Verification
 
 
 def read_report(text: str) -> tuple[list[Row], dict[str, dict[str, str]], bool]:
-    """Rows, facts by node, and whether the report is whole."""
+    """Rows, facts by node, and whether the report is whole.
+
+    The last line says how many checks each node was to have; a node with fewer results gets a row that says so.
+    """
     rows: list[Row] = []
     facts: dict[str, dict[str, str]] = {}
     for line in text.splitlines():
-        entry = json.loads(line)
-        if entry.get("end"):
-            return rows, facts, True
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            break
+        if "end" in entry:
+            return rows + _silent(rows, entry["end"]), facts, True
         if "facts" in entry:
             facts[entry["node"]] = entry["facts"]
         else:
             rows.append(Row(**entry))
     return rows, facts, False
+
+
+def _silent(rows: Sequence[Row], checks: Mapping[str, int]) -> list[Row]:
+    answered = {node: len({row.check for row in rows if row.node == node}) for node in checks}
+    return [
+        Row(node, "every check", "os", ERROR, f"{answered[node]} of {wanted} checks gave a result")
+        for node, wanted in checks.items()
+        if answered[node] < wanted
+    ]
