@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bedplate.act import controllerlock
 from bedplate.act.rollout import LOCK_FILE
-from bedplate.decide.fold import RolloutState, World, fold
+from bedplate.decide.fold import BAD, RolloutState, World, fold
 from bedplate.ledger.store import Ledger
 from bedplate.model.faults import BedplateError, Busy, NodesFailed, Refused
 from bedplate.model.nodes import fold as fold_names

@@ -226,6 +226,15 @@ class Session:
 
     def end(self) -> World:
         self.flush()
+        if 0 <= self.batch < len(self.plan.batches) - 1 and (self.verdict is None or self.verdict.go):
+            # Ansible ended the play, since the whole batch failed: the next gate was not asked, but has its say.
+            states = self.world().nodes
+            verdict = judge(self.plan, self.batch + 1, states, self.readiness.policy.failure_budget, entering=True)
+            name = self.plan.batches[self.batch].name
+            reason = verdict.reason or f"every node of batch {self.batch + 1} ({name}) is bad"
+            self.ledger.append(
+                self._draft("rollout.stopped", body={"batch": self.batch, "name": name, "reason": reason})
+            )
         counts: dict[str, int] = {}
         states = self.world().nodes
         for node in self.plan.nodes:

@@ -25,6 +25,7 @@ from bedplate.model.nodes import fold as fold_names
 from bedplate.sources.site import Site, open_site
 
 CHANGES_SHOWN = 40
+WHY_SHOWN = 200  # characters of a reason; all of it stands at the end
 
 
 def ordering[F: Callable[..., Any]](command: F) -> F:
@@ -308,7 +309,8 @@ class _progress:  # noqa: N801  used as a function
                 state = world.state(name)
                 if state.rollout != number:
                     continue
-                word = str(state.status) + (f" at {state.step!r}: {state.why}" if state.why else "")
+                why = " ".join((state.why or "").split())[:WHY_SHOWN]
+                word = str(state.status) + (f" at {state.step!r}: {why}" if why else "")
                 if self.said.get(name) != word:
                     self.said[name] = word
                     shown = "begun" if state.status is Status.IN_DOUBT else word

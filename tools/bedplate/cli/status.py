@@ -14,6 +14,8 @@ from bedplate.sources.site import Site, open_site
 
 SHORT = 19  # characters of an identity: sha256: and 12 digits
 
+WHY_SHOWN = 120  # characters of a reason; all of it: bedplate status --json
+
 
 @click.command()
 @click.option("--nodes", metavar="NODESET", help="Host list; default: every node of the fleet.")
@@ -60,7 +62,9 @@ def _row(site: Site, world: World, name: str) -> tuple[str, ...]:
     last = ""
     if state.rollout is not None:
         target = world.names.get(state.target or "", state.target or "")
-        last = f"rollout {state.rollout} to {target}" + (f", at {state.step!r}: {state.why}" if state.why else "")
+        why = " ".join((state.why or "").split())
+        why = why if len(why) <= WHY_SHOWN else why[: WHY_SHOWN - 1] + "…"
+        last = f"rollout {state.rollout} to {target}" + (f", at {state.step!r}: {why}" if why else "")
     runs = f"{world.names.get(state.runs, '?')} {state.runs[:SHORT]}" if state.runs else "-"
     return name, node.kind, node.rack, str(state.status), runs, (state.verified_at or "-")[:SHORT], last
 

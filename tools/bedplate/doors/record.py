@@ -164,5 +164,10 @@ def _step(result: Any) -> str:
 
 
 def _why(body: dict[str, Any]) -> str:
-    parts = [str(body[key]).strip() for key in ("msg", "stderr") if body.get(key)]
-    return ": ".join(part for part in parts if part) or f"rc {body.get('rc')}"
+    """What a module said went wrong, once: many repeat stderr in their message."""
+    said: list[str] = []
+    for key in ("msg", "stderr"):
+        text = str(body.get(key) or "").strip()
+        if text and not any(text in earlier for earlier in said):
+            said.append(text)
+    return ": ".join(said) or f"rc {body.get('rc')}"
