@@ -1,5 +1,6 @@
 """What apt, in a private root, says of a small signed archive; no root, no network."""
 
+import contextlib
 import gzip
 import hashlib
 import socket
@@ -8,13 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from bedplate.model.faults import BadInput
 from bedplate.sources.apt import (
     Answer,
     Archive,
     ArchiveFault,
     Index,
     Problem,
+    Record,
     Source,
     Why,
     open_archive,
@@ -317,3 +322,36 @@ def test_one_version_in_two_files_is_refused() -> None:
 )
 def test_the_upstream_version_is_what_stands_before_the_last_hyphen(full: str, parts: set[str]) -> None:
     assert upstream(full) == parts
+
+
+words = st.text(st.characters(codec="ascii", exclude_categories=["Cc"], exclude_characters=" :,|()[]"), min_size=1)
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.from_regex(r"\A[a-z0-9][a-z0-9+.-]{1,8}\Z"), st.from_regex(r"\A[0-9][0-9a-z.+~-]{0,8}\Z")),
+        st.tuples(st.integers(0, 2**40), words),
+        max_size=6,
+    ),
+    st.sampled_from(["\n", "Description: more\n lines\n .\n Package: no\n\n", "\n \n"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_an_index_reads_back_what_was_written(packages: dict[tuple[str, str], tuple[int, str]], end: str) -> None:
+    text = "".join(
+        f"Package: {name}\nVersion: {version}\nArchitecture: all\nSize: {size}\nFilename: ./{file}\nSHA256: 00\n{end}"
+        for (name, version), (size, file) in packages.items()
+    )
+    index = Index.of([text])
+    found = {(r.name, r.version): (r.size, r.filename) for records in index.records.values() for r in records}
+    assert found == packages
+    for name, version in packages:
+        assert isinstance(index.exactly(name, version), Record)
+
+
+@given(
+    st.text() | st.lists(st.sampled_from(["Package: a\n", "Version: 1\n", "Size: x\n", "\n", " more\n", "Provides: ,"]))
+)
+@settings(max_examples=60, deadline=None)
+def test_any_text_is_an_index_or_bad_input(text: str | list[str]) -> None:
+    with contextlib.suppress(BadInput):
+        Index.of(["".join(text)])
