@@ -260,6 +260,11 @@ def test_a_body_of_another_shape_is_shown_raw(kind: str) -> None:
             {"name": "x", "repository": "r/x", "manifest_digest": MANIFEST, "squashfs": {"sha256": A, "size": 7}},
             "x@ef56ef56ef56, r/x, squashfs ab12ab12ab12, 7 bytes",
         ),
+        (
+            "image.placed",
+            {"image": "x", "manifest_digest": MANIFEST, "result": "copied", "path": "/x.sqsh"},
+            "x@ef56ef56ef56: copied, /x.sqsh",
+        ),
         ("lock.resolved", {"environment": "A", "document": NOTHING_LOCKED}, "A: no packages, no image"),
     ],
 )  # fmt: skip

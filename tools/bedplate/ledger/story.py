@@ -90,6 +90,10 @@ def _image(body: Body) -> str:
     return ", ".join(parts)
 
 
+def _placed(body: Body) -> str:
+    return f"{body['image']}@{short(body['manifest_digest'])}: {body['result']}, {body['path']}"
+
+
 def _started(body: Body) -> str:
     plan = body["plan"]
     batches = " ".join(f"{batch['name']} {len(batch['nodes'])}" for batch in plan["batches"])
@@ -144,6 +148,7 @@ TELL: Mapping[str, Callable[[Body], str]] = {
     "image.built": _image,
     "image.pushed": _image,
     "image.imported": _image,
+    "image.placed": _placed,
     "rollout.started": _started,
     "rollout.stopped": _stopped,
     "rollout.ended": _ended,
