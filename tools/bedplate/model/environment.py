@@ -13,15 +13,10 @@ from bedplate.model.faults import BadInput, Fault
 from bedplate.model.layers import Layer
 from bedplate.model.schema import Checked, Strict, checked, meant, nearest, wrong
 from bedplate.model.text import Document, Path, read_yaml
-from bedplate.model.wording import exact_faults, inner_path
+from bedplate.model.wording import exact_faults, inner_path, matching
 
 _ENVIRONMENT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
-_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")  # Debian policy 5.6.1
-_VERSION = re.compile(r"([0-9]+:)?[0-9][A-Za-z0-9.+~-]*")  # Debian policy 5.6.12
-_URL = re.compile(r"https?://[^\s/]+(/\S*)?")
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 _VALUE_NAME = re.compile(r"[a-z][a-z0-9_]*")  # becomes a variable of the templates
-_DEFINITION = re.compile(r"images/[A-Za-z0-9][A-Za-z0-9._-]*")
 
 # What a managed layer may say; it must say at least one of these.
 ASKED: Mapping[Layer, tuple[str, ...]] = dict.fromkeys(Layer, ("packages",)) | {
@@ -122,16 +117,22 @@ def _spec(layer: Layer, spec: LayerSpec) -> dict[str, Any]:
 # --- the border -----------------------------------------------------------------------------------
 
 
-def _url(value: str) -> str:
-    if not _URL.fullmatch(value):
-        raise wrong(f'"{value}" is no address of an archive', "http:// or https://, host and path")
-    return value
-
-
-def _word(value: str) -> str:
-    if not _WORD.fullmatch(value):
-        raise wrong(f'"{value}" is no name here', "letters, digits, and . _ / - after the first")
-    return value
+_url = matching(re.compile(r"https?://[^\s/]+(/\S*)?"), "address of an archive", "http:// or https://, host and path")
+_word = matching(
+    re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*"), "name here", "letters, digits, and . _ / - after the first"
+)
+_suite = matching(re.compile(r"(\./)?[A-Za-z0-9][A-Za-z0-9._/-]*|\./|/"), "suite", "as in sources.list")
+_definition = matching(
+    re.compile(r"images/[A-Za-z0-9][A-Za-z0-9._-]*"), "definition of an image", "images/DIR, a directory of the site"
+)
+_package = matching(  # Debian policy 5.6.1
+    re.compile(r"[a-z0-9][a-z0-9+.-]+"), "name of a Debian package", "lower-case letters, digits, and + - ."
+)
+_version = matching(  # Debian policy 5.6.12
+    re.compile(r"([0-9]+:)?[0-9][A-Za-z0-9.+~-]*"),
+    "exact version",
+    "a full Debian or upstream version, without patterns",
+)
 
 
 def _some(value: list[str]) -> list[str]:
@@ -140,54 +141,31 @@ def _some(value: list[str]) -> list[str]:
     return value
 
 
-def _suite(value: str) -> str:
-    return value if value in ("/", "./") else _word(value)
-
-
 def _text(value: str) -> str:
     if not value.strip():
         raise wrong("found no text", "write the reason")
     return value
 
 
-def _definition(value: str) -> str:
-    if not _DEFINITION.fullmatch(value):
-        raise wrong(f'"{value}" is no definition of an image', "images/DIR, a directory of the site")
-    return value
-
-
-def _package(value: str) -> str:
-    if not _PACKAGE.fullmatch(value):
-        raise wrong(f'"{value}" is no name of a Debian package', "lower-case letters, digits, and + - .")
-    return value
-
-
-def _version(value: str) -> str:
-    # "latest", placeholders and Jinja have messages of their own (wording.py): one fault, one message.
-    if not _VERSION.fullmatch(value) and re.fullmatch(r"[0-9][^<{]*|[^<{]*\*", value):
-        raise wrong(f'"{value}" is no exact version', "a full Debian or upstream version, without patterns")
-    return value
-
-
-Word = Annotated[str, AfterValidator(_word)]
+Word = Annotated[str, _word]
 Words = Annotated[list[Word], AfterValidator(_some)]
 Positive = Annotated[int, Field(ge=1)]
 
 
 class _Archive(Strict):
-    url: Annotated[str, AfterValidator(_url)]
-    suite: Annotated[str, AfterValidator(_suite)]
+    url: Annotated[str, _url]
+    suite: Annotated[str, _suite]
     components: list[Word]
-    key: Annotated[str, AfterValidator(inner_path)]
+    key: Annotated[str, inner_path]
 
 
 class _Layer(Strict):
     unmanaged: Annotated[str, AfterValidator(_text)] | None = None
-    packages: dict[Annotated[str, AfterValidator(_package)], Annotated[str, AfterValidator(_version)]] | None = None
+    packages: dict[Annotated[str, _package], Annotated[str, _version]] | None = None
     models: Words | None = None
     distribution: Word | None = None
     release: Word | None = None
-    definition: Annotated[str, AfterValidator(_definition)] | None = None
+    definition: Annotated[str, _definition] | None = None
     values: dict[str, str] | None = None
 
 

@@ -5,47 +5,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from bedplate.model.canonical import DIGEST
 from bedplate.model.faults import BadInput
-from bedplate.model.schema import Strict, checked, wrong
+from bedplate.model.schema import Strict, checked
 from bedplate.model.text import read_yaml
-from bedplate.model.wording import exact_faults, inner_path
+from bedplate.model.wording import exact_faults, inner_path, matching
 
-_NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
-_REPOSITORY = re.compile(r"[a-z0-9.-]+(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+")
 _ARGUMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-
-def _name(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise wrong(f'"{value}" is no image name', "lower-case letters, digits, and . _ - between them")
-    return value
-
-
-def _repository(value: str) -> str:
-    if not _REPOSITORY.fullmatch(value):
-        raise wrong(f'"{value}" is no repository', "HOST[:PORT]/PATH, without tag and digest")
-    return value
-
-
-def _digest(value: str) -> str:
-    if not DIGEST.fullmatch(value):
-        raise wrong(f'"{value}" is no digest', "sha256: and 64 hexadecimal digits")
-    return value
+_name = matching(
+    re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*"),
+    "image name",
+    "lower-case letters, digits, and . _ - between them",
+)
+_repository = matching(
+    re.compile(r"[a-z0-9.-]+(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+"),
+    "repository",
+    "HOST[:PORT]/PATH, without tag and digest",
+)
+_digest = matching(DIGEST, "digest", "sha256: and 64 hexadecimal digits")
 
 
 class _Base(Strict):
-    reference: Annotated[str, AfterValidator(_repository)]
-    digest: Annotated[str, AfterValidator(_digest)]
+    reference: Annotated[str, _repository]
+    digest: Annotated[str, _digest]
 
 
 class _Image(Strict):
-    name: Annotated[str, AfterValidator(_name)]
-    repository: Annotated[str, AfterValidator(_repository)]
+    name: Annotated[str, _name]
+    repository: Annotated[str, _repository]
     base: _Base
-    dockerfile: Annotated[str, AfterValidator(inner_path)] = "Dockerfile"
+    dockerfile: Annotated[str, inner_path] = "Dockerfile"
     arguments: dict[str, str] = Field(default_factory=dict)
 
 
