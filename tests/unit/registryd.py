@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,6 +28,7 @@ class Shelf:
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)  # method, path, Authorization
     accepts: list[str] = field(default_factory=list)
     anonymous: bool = False  # the token service serves everybody
+    swallow: Callable[[bytes], bytes] = lambda raw: raw
     address: str = ""
 
     def put(self, body: object, media_type: str = DOCKER_MANIFEST, *tags: str) -> str:
@@ -83,6 +84,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.challenge(f'Bearer realm="http://{shelf.address}/token",service="lab",scope="repository:a/b:pull"')
         else:
             self.manifest(parts.path.rpartition("/")[2])
+
+    def do_PUT(self) -> None:
+        raw = self.rfile.read(int(self.headers["Content-Length"]))
+        shelf = self.server.shelf
+        shelf.requests.append(("PUT", self.path, self.headers.get("Authorization")))
+        if shelf.failures:
+            self.reply(shelf.failures.pop(0), b"{}")
+            return
+        shelf.put(shelf.swallow(raw), self.headers["Content-Type"], self.path.rpartition("/")[2])
+        self.reply(201, b"")
 
     def challenge(self, how: str) -> None:
         body = json.dumps({"errors": [{"code": "UNAUTHORIZED", "message": "authentication required"}]})
