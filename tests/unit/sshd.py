@@ -87,15 +87,16 @@ class _Door(paramiko.ServerInterface):
 class Sshd:
     """Where the server listens, what it shows, what opens it."""
 
-    def __init__(self, folder: Path, handle: Handler) -> None:
+    def __init__(self, folder: Path, handle: Handler, address: str, port: int) -> None:
+        self.address = address
         self.host_key = paramiko.Ed25519Key.from_private_key_file(str(_new_key(folder / "host_key")))
         self.identity_file = _new_key(folder / "id_ed25519")
         self.handle = handle
         self.door = _Door(paramiko.Ed25519Key.from_private_key_file(str(self.identity_file)), handle)
-        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.listening = socket.create_server((address, port))
         self.port: int = self.listening.getsockname()[1]
         self.known_hosts = folder / "known_hosts"
-        self.known_hosts.write_text(self.known_line("127.0.0.1"))
+        self.known_hosts.write_text(self.known_line(address))
         self.transports: list[paramiko.Transport] = []
 
     def known_line(self, name: str, key: paramiko.PKey | None = None) -> str:
@@ -103,7 +104,7 @@ class Sshd:
         return f"[{name}]:{self.port} {key.get_name()} {key.get_base64()}\n"
 
     def target(self, name: str, *, user: str = "root", known_hosts: Path | None = None) -> Target:
-        return Target(name, "127.0.0.1", user, self.port, self.identity_file, known_hosts or self.known_hosts)
+        return Target(name, self.address, user, self.port, self.identity_file, known_hosts or self.known_hosts)
 
     def serve(self) -> None:
         with suppress(OSError):
@@ -117,9 +118,9 @@ class Sshd:
 
 
 @contextmanager
-def sshd(folder: Path, handle: Handler = run_with_sh) -> Iterator[Sshd]:
+def sshd(folder: Path, handle: Handler = run_with_sh, *, address: str = "127.0.0.1", port: int = 0) -> Iterator[Sshd]:
     folder.mkdir(exist_ok=True)
-    server = Sshd(folder, handle)
+    server = Sshd(folder, handle, address, port)
     thread = threading.Thread(target=server.serve, daemon=True)
     thread.start()
     try:
@@ -137,5 +138,7 @@ def sshd(folder: Path, handle: Handler = run_with_sh) -> Iterator[Sshd]:
 
 
 def _new_key(path: Path) -> Path:
+    if path.exists():  # brought along, so that several servers open with one key
+        return path
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
     return path
