@@ -395,7 +395,8 @@ def test_a_child_of_the_process_that_opened_it_is_refused_and_harms_nothing(path
         with Ledger.open(url(path)) as own:
             own.append(step(5))
 
-    assert os.waitpid(forked(later), 0)[1] == 0, "closed before the fork, it may be opened behind it"
+    with Ledger.scratch(url(path)):
+        assert os.waitpid(forked(later), 0)[1] == 0, "closed before the fork, it may be opened behind it"
     assert damage(path) == []
     assert len(events(path)) == 3
 

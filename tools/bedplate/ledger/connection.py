@@ -42,6 +42,11 @@ def path_of(url: str) -> Path:
     return path
 
 
+def is_file(connection: sqlite3.Connection) -> bool:
+    """Whether a connection has a file open; one in memory has none."""
+    return bool(connection.execute("PRAGMA database_list").fetchone()[2])
+
+
 def hold(path: Path, change: int) -> None:
     """Note that this process opened a ledger (1), or closed it (-1)."""
     _held[path] = _held.get(path, 0) + change

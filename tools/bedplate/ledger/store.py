@@ -54,8 +54,8 @@ class Ledger:
         self._pid = os.getpid()
         self._mutex = threading.RLock()
         self._inode = _inode(path) if shared else None
-        self._open = True
-        connections.hold(path, 1)
+        self._holds = connections.is_file(raw)
+        connections.hold(path, int(self._holds))
         self._own_head: tuple[int, str] | None = None  # of the last append here: needs no second look
         self._engine = create_engine("sqlite+pysqlite://", creator=lambda: raw, poolclass=StaticPool)
 
@@ -179,9 +179,8 @@ class Ledger:
             with self._mutex:
                 self._engine.dispose()
                 self._raw.close()
-                if self._open:
-                    self._open = False
-                    connections.hold(self.path, -1)
+                connections.hold(self.path, -int(self._holds))
+                self._holds = False
 
     def __enter__(self) -> Self:
         return self
