@@ -32,8 +32,8 @@ author: [Bedplate]
 EXAMPLES = r"""
 - name: Take the node's lock
   bedplate_node_lock:
-    rollout: lab-ledger:7
-    ended: [lab-ledger:6]
+    rollout: 7-0c41f8a2b9d3
+    ended: [6-77aa01bc34de]
 """
 
 RETURN = r"""
@@ -139,8 +139,12 @@ def main() -> None:
         supports_check_mode=True,
     )
     path = module.params["path"]
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+") as handle:
+    if module.check_mode and not os.path.exists(path):
+        module.exit_json(changed=False)
+    if not module.check_mode:
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    flags = os.O_RDONLY if module.check_mode else os.O_RDWR | os.O_CREAT
+    with open(os.open(path, flags, 0o644), "r" if module.check_mode else "r+") as handle:
         # Held while the file is read and written: two controllers cannot both find it free.
         fcntl.flock(handle, fcntl.LOCK_EX)
         if module.params["state"] == "taken":
