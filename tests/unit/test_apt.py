@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import hashlib
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -235,12 +236,18 @@ def refused(source: Source) -> ArchiveFault:
     return caught.value
 
 
-@pytest.fixture
-def small(tmp_path: Path, key: Key) -> StubArchive:
-    made = StubArchive(tmp_path / "small")
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory, key: Key) -> StubArchive:
+    made = StubArchive(tmp_path_factory.mktemp("small"))
     made.add("stub", "1-1")
     made.publish(key)
     return made
+
+
+@pytest.fixture
+def small(tmp_path: Path, pristine: StubArchive) -> StubArchive:
+    """The test's own copy."""
+    return StubArchive(shutil.copytree(pristine.root, tmp_path / "small"))
 
 
 @pytest.mark.parametrize("signed_again", [False, True])

@@ -15,9 +15,7 @@ def root() -> Path:
     named = os.environ.get("BEDPLATE_CHECKOUT")
     place = Path(named) if named else Path(__file__).resolve().parents[3]
     if not (place / "roles").is_dir():
-        raise BadInput(
-            f"{place}: no checkout of bedplate: no directory roles/ (set BEDPLATE_CHECKOUT to one)"
-        )
+        raise BadInput(f"{place}: no checkout of bedplate: no directory roles/ (set BEDPLATE_CHECKOUT to one)")
     return place
 
 
