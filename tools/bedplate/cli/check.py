@@ -5,9 +5,9 @@ from pathlib import Path
 import click
 
 from bedplate.cli.output import json_option, print_json
-from bedplate.decide.check import check_site, summary
+from bedplate.decide.check import askable, check_site, summary
 from bedplate.model.faults import BadInput, Fault
-from bedplate.sources.site import open_site
+from bedplate.sources.site import Site, open_site
 
 NOT_ASKED = "not asked"
 
@@ -28,21 +28,14 @@ def check(root: Path, *, online: bool, as_json: bool) -> int:
     """
     site = open_site(root)
     contents, faults = site.contents()
-    faults = sorted({*faults, *check_site(contents, online=online)}, key=lambda f: (f.file, f.line or 0, f.found))
-    # An environment with faults of its own is not worth a question to others.
-    faulty = {fault.file for fault in faults}
-    answers: dict[str, str] = {}
-    found: list[Fault] = []
-    for environment in contents.readable_environments():
-        if not online or environment.document.file in faulty:
-            answers[environment.name] = NOT_ASKED
-            continue
-        from bedplate.act.lock import verify_online  # noqa: PLC0415  the only command here that needs a network
-
-        missing = verify_online(site, environment.name)
-        answers[environment.name] = f"{len(missing)} missing" if missing else "all there"
-        found += missing
-    faults += found
+    faults += check_site(contents, online=online)
+    answers = dict.fromkeys((environment.name for environment in contents.readable_environments()), NOT_ASKED)
+    if online:
+        for name in askable(contents, {fault.file for fault in faults}):
+            found = _ask(site, name)
+            answers[name] = f"{len(found)} missing" if found else "all there"
+            faults += found
+    outcome = BadInput(faults)
     if as_json:
         print_json(
             {
@@ -50,15 +43,24 @@ def check(root: Path, *, online: bool, as_json: bool) -> int:
                 "files": [{"file": file, "says": text} for file, text in summary(contents)],
                 "locked": {name: name in contents.locks for name in contents.environments},
                 "online": answers,
-                "faults": [fault.as_dict() for fault in faults],
+                "faults": [fault.as_dict() for fault in outcome.faults],
             }
         )
-        return BadInput.exit_code if faults else 0
+        return outcome.exit_code if faults else 0
     for file, text in summary(contents):
         click.echo(f"{file}: {text}")
     for name, answer in answers.items():
         hint = " (bedplate check --online)" if answer == NOT_ASKED and not online else ""
         click.echo(f"{name}: packages in the archive, image in the registry: {answer}{hint}")
     if faults:
-        raise BadInput(faults)
+        raise outcome
     return 0
+
+
+def _ask(site: Site, name: str) -> list[Fault]:
+    from bedplate.act.lock import verify_online  # noqa: PLC0415  needs apt and registries; a plain check does not
+
+    try:
+        return verify_online(site, name)
+    except BadInput as fault:
+        return fault.faults

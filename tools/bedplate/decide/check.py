@@ -4,7 +4,7 @@ A rule takes the contents of a site and yields faults; to add one, write it and 
 about a file that could not be read (its entry is None): that file's own faults are reported already.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -44,6 +44,17 @@ def check_site(contents: Contents, *, online: bool = False) -> list[Fault]:
     """Every fault between the files of a site; `online` adds what only matters to who will ask the archive."""
     faults = [fault for rule in RULES for fault in rule(contents)]
     return faults + list(_archive_keys(contents, online=online))
+
+
+def askable(contents: Contents, faulty: Collection[str]) -> list[str]:
+    """The environments worth a question to archive and registry: those that nothing here is wrong with."""
+    return [
+        environment.name
+        for environment in contents.readable_environments()
+        if contents.fleet is not None
+        and environment.document.file not in faulty
+        and contents.shown(f"environments/{environment.name}.lock.json") not in faulty
+    ]
 
 
 def _kind_models(contents: Contents) -> Iterator[Fault]:
