@@ -10,10 +10,13 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from bedplate.model.faults import Busy
+
+LOOK_S = 0.5  # far longer than `bedplate status` holds the lock to see whether it is free
 
 
 def acquire(path: Path) -> int:
@@ -23,13 +26,18 @@ def acquire(path: Path) -> int:
         Busy: another rollout has it; the message says which, who, since when and by which processes.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise Busy(_who(path)) from None
-    os.ftruncate(handle, 0)
-    return handle
+    deadline = time.monotonic() + LOOK_S
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() < deadline:
+                time.sleep(LOOK_S / 10)
+                continue
+            os.close(handle)
+            raise Busy(_who(path)) from None
+        os.ftruncate(handle, 0)
+        return handle
 
 
 def describe(handle: int, about: Mapping[str, object]) -> None:
@@ -42,12 +50,17 @@ def release(handle: int) -> None:
 
 
 def holder(path: Path) -> str | None:
-    """The message about who holds the lock, or None where nobody does."""
+    """The message about who holds the lock, or None where nobody does. Takes nothing and writes nothing."""
     try:
-        handle = acquire(path)
-    except Busy as busy:
-        return str(busy)
-    os.close(handle)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _who(path)
+    finally:
+        os.close(handle)
     return None
 
 
