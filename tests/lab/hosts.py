@@ -51,6 +51,7 @@ def furnish(root: Path, host: str, hosts: Iterable[str], authorized: str) -> str
     names = [f"{address(name)} {name}\n" for name in hosts]
     services = f"{BRIDGE_ADDRESS} archive.lab registry.lab\n"
     write(root / "etc/hosts", "127.0.0.1 localhost\n::1 localhost\n" + services + "".join(names))
+    write(root / "etc/default/locale", "LANG=C.UTF-8\n")  # sshd's PAM complains of its absence at every login
     write(root / "etc/issue", "Bedplate lab host \\n\n")
     write(
         root / "etc/motd", f"This is {host}, a host of a Bedplate lab. GPU, driver and Fabric Manager are stand-ins.\n"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bedplate.model.faults import BadInput, BedplateError, Busy, NodesFailed, Refused
 from lab import controller, hosts, machine, network, record, registry, site, trees
-from lab.archive import Archive, archive
+from lab.archive import Archive, archive, downloads_path
 from lab.baseimage import BaseImage, base_image
 from lab.hosts import State
 from lab.places import ARCHIVE_PORT, BRIDGE_ADDRESS, CHECKOUT, CONTROLLER, MAX_NODES, Places, node_names
@@ -30,8 +30,6 @@ SERVE = CHECKOUT / "tests/lab/serve.py"
 SERVICES = ("archive", "registry")
 BOOT_S = 120.0  # 40 hosts took 13 s on two quiet cores
 POWER_OFF_S = 8.0
-INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
-INOTIFY_PER_HOST = 8  # Linux's default of 128 ran out at about 20 hosts
 
 
 @dataclass(frozen=True)
@@ -215,7 +213,7 @@ def _tree_names(places: Places) -> list[str]:
 def _materials(places: Places, steps: Steps) -> tuple[trees.Trees, Archive, BaseImage]:
     """Trees beside archive and base image: two cores, two lines of work."""
     # Two labs may share a cache: what one builds, the other must not take for a killed build's leftovers.
-    with _locked(places.cache / "lock"), ThreadPoolExecutor(2) as pool:
+    with _alone_in(places.cache, steps), ThreadPoolExecutor(2) as pool:
         trees.forget_unfinished(places)
         waiting = pool.submit(trees.trees, places, steps)
         try:
@@ -225,7 +223,23 @@ def _materials(places: Places, steps: Steps) -> tuple[trees.Trees, Archive, Base
         except BaseException:
             machine.end_children()  # the other line of work: nobody wants its tree any more
             raise
+        trees.forget_unused(
+            places, {*made.controller, packages.public.parents[1], image.layout, downloads_path(places)}
+        )
     return made, packages, image
+
+
+@contextmanager
+def _alone_in(cache: Path, steps: Steps) -> Iterator[None]:
+    """Wait until no other lab builds in this cache."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with steps.step(f"waiting: another lab builds in {cache}", expected="a minute or two"):
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _bring_up(places: Places, steps: Steps, nodes: int) -> None:
@@ -235,8 +249,8 @@ def _bring_up(places: Places, steps: Steps, nodes: int) -> None:
     record.write(places, made)
     lower, packages, image = _materials(places, steps)
     made.trees = _tree_names(places)
-    made.inotify_instances = _raise_inotify(len(names))
     record.write(places, made)
+    machine.raise_inotify(len(names))
     with steps.step(f"network, registry, archive and {len(names)} hosts"):
         network.make(places, names)
         store = registry.make(places)
@@ -281,7 +295,6 @@ def _tell(steps: Steps, state: State) -> None:
 
 def _clean(places: Places, steps: Steps) -> None:
     """Take everything away that a lab of this name has or had, whoever made it and however far it came."""
-    found = record.read(places)
     names = machine.programs(places)
     running = [name for name in names if name not in SERVICES]
     machine.thaw(places, running)
@@ -289,8 +302,8 @@ def _clean(places: Places, steps: Steps) -> None:
     machine.kill(places, names)
     network.remove(places)
     hosts.remove(places)
-    if found and found.inotify_instances is not None:
-        INOTIFY.write_text(f"{found.inotify_instances}\n")
+    if not _others(places):
+        machine.restore_inotify()
     left = status(places)
     if left.state != "down":
         raise BedplateError(f"the lab is not gone: {', '.join(left.left)} (run: bedplate lab down)")
@@ -304,14 +317,10 @@ def _keep_logs(places: Places) -> None:
         shutil.copytree(places.logs, kept)
 
 
-def _raise_inotify(count: int) -> int | None:
-    """The machine's own value when it had to be raised: `down` puts it back."""
-    own = int(INOTIFY.read_text())
-    needed = count * INOTIFY_PER_HOST
-    if own >= needed:
-        return None
-    INOTIFY.write_text(f"{needed}\n")
-    return own
+def _others(places: Places) -> bool:
+    """Is there another lab on this machine?"""
+    claims = [claim for claim in places.claim.parent.glob("*") if claim != places.claim]
+    return any((Path(claim.read_text().strip()) / "live").exists() for claim in claims)
 
 
 def _now() -> str:

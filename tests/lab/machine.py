@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from bedplate.process import run
@@ -17,6 +18,10 @@ from lab.places import Places
 
 CGROUP = Path("/sys/fs/cgroup")
 REBOOT = 133  # systemd-nspawn --keep-unit ends with it when the host asks for a reboot
+INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
+INOTIFY_NOTED = Path("/run/bedplate-lab.inotify")  # the machine's own value, while labs have it raised
+INOTIFY_PER_HOST = 8
+INOTIFY_SPARE = 48
 POWER_OFF = signal.SIGRTMIN + 4  # what systemd as PID 1 takes for a clean power-off
 
 
@@ -178,6 +183,34 @@ def _rmdir(directory: Path) -> None:
             time.sleep(0.05)
         else:
             return
+
+
+def raise_inotify(hosts: int) -> None:
+    """Make room for the inotify instances of hosts: Linux's default of 128 ran out at about 20 of them.
+
+    It is a setting of the whole machine: its own value is noted, and comes back with the last lab.
+    """
+    own = int(INOTIFY.read_text())
+    needed = _inotify_in_use() + hosts * INOTIFY_PER_HOST + INOTIFY_SPARE
+    if own < needed:
+        if not INOTIFY_NOTED.exists():
+            INOTIFY_NOTED.write_text(f"{own}\n")
+        INOTIFY.write_text(f"{needed}\n")
+
+
+def restore_inotify() -> None:
+    if INOTIFY_NOTED.exists():
+        INOTIFY.write_text(INOTIFY_NOTED.read_text())
+        INOTIFY_NOTED.unlink()
+
+
+def _inotify_in_use() -> int:
+    """Instances that root has open now; one that several processes hold is counted for each, which is no harm."""
+    count = 0
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):  # gone meanwhile
+            count += descriptor.readlink().name == "anon_inode:inotify"
+    return count
 
 
 def end_children() -> None:

@@ -1,7 +1,7 @@
 """lab.json: what a lab says about itself, written when it begins to come up and when it is up."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 
 from bedplate.sources.files import write_whole
 from lab.places import CONTROLLER, Places, node_names
@@ -14,7 +14,6 @@ class Record:
     pid: int  # of the `lab up` that made it
     since: str
     trees: list[str] = field(default_factory=list)  # names of the cached trees that the hosts stand on
-    inotify_instances: int | None = None  # the machine's own value, when the lab raised it
     faults: dict[str, list[str]] = field(default_factory=dict)  # node -> faults that `lab break` put there
 
     @property
@@ -25,8 +24,10 @@ class Record:
 def read(places: Places) -> Record | None:
     """None when there is no lab, or a killed `up` left nothing that can be read."""
     try:
-        return Record(**json.loads(places.record.read_text()))
-    except (OSError, ValueError, TypeError):
+        known = {field.name for field in fields(Record)}
+        written = json.loads(places.record.read_text())
+        return Record(**{name: value for name, value in written.items() if name in known})
+    except (OSError, ValueError, TypeError, AttributeError):
         return None
 
 

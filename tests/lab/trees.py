@@ -11,7 +11,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,15 +24,23 @@ from lab.steps import Steps
 
 SUITE = "trixie"
 MIRROR = "http://deb.debian.org/debian"  # when the machine's own apt names none
-EDITION = 1  # raised when a recipe below changes in a way that its inputs do not show
+KEEP_UNUSED_DAYS = 5
+EDITION = 3  # raised when a recipe below changes in a way that its inputs do not show
 
+# Without libpam-systemd: it would start a user manager at every login after a pause, 0.7 s of a core each.
 NODE_PACKAGES = (
-    "systemd-sysv", "systemd", "dbus", "libpam-systemd", "openssh-server", "python3", "python3-apt", "python3-debian",
+    "systemd-sysv", "systemd", "dbus", "openssh-server", "python3", "python3-apt", "python3-debian",
     "iproute2", "iputils-ping", "procps", "ca-certificates", "kmod", "curl", "zstd", "squashfs-tools",
 )  # fmt: skip
 CONTROLLER_PACKAGES = (
     "skopeo", "buildah", "netavark", "openssh-client", "gpgv", "gpg", "sqlite3", "git", "jq", "less", "openssl",
     "bash-completion", "apt-utils",
+)  # fmt: skip
+# A host shares the machine's kernel: nothing to load or to mount there; and nothing may take apt's lock by itself.
+MASKED = (
+    "apt-daily.timer", "apt-daily-upgrade.timer", "e2scrub_reap.service", "modprobe@.service", "dev-hugepages.mount",
+    "dev-mqueue.mount", "sys-kernel-debug.mount", "sys-kernel-tracing.mount", "sys-kernel-config.mount",
+    "sys-fs-fuse-connections.mount",
 )  # fmt: skip
 NO_DOCUMENTATION = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 VENV = Path("/opt/bedplate/venv")
@@ -112,10 +121,13 @@ def trees(places: Places, steps: Steps) -> Trees:
 def _node_tree(target: Path) -> None:
     work = Path(tempfile.mkdtemp(prefix=f"{target.name}.part-", dir=target.parent))
     tree = work / "tree"
-    options = [f"--dpkgopt=path-exclude={pattern}" for pattern in NO_DOCUMENTATION]
+    # A tree that a crash leaves half written is thrown away: dpkg need not wait for the disk.
+    options = ["--dpkgopt=force-unsafe-io", *(f"--dpkgopt=path-exclude={pattern}" for pattern in NO_DOCUMENTATION)]
     options += [f"--aptopt={line}" for line in apt_proxy()]
     hooks = [
-        'systemctl --root="$1" mask --quiet apt-daily.timer apt-daily-upgrade.timer e2scrub_reap.service',
+        f'systemctl --root="$1" mask --quiet {" ".join(MASKED)}',
+        # How the tree was made is no setting of a host: there, packages come with their documents, as on any Debian.
+        'rm -f "$1"/etc/dpkg/dpkg.cfg.d/99mmdebstrap "$1"/etc/apt/apt.conf.d/99mmdebstrap',
         # A key in the tree would be every host's key; a source in it would be a way around the lab's archive.
         'rm -f "$1"/etc/ssh/ssh_host_* "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d/* "$1"/etc/machine-id',
     ]
@@ -196,8 +208,11 @@ def _controller_layer(target: Path, node: Path) -> None:
     (given / "policy-rc.d").write_text("#!/bin/sh\nexit 101\n")
     script = f"""
 export APT_CONFIG=/run/build/apt.conf
+dpkg_options() {{ for word; do printf -- '-o Dpkg::Options::=--%s ' "$word"; done; }}
+set -f
+options=$(dpkg_options force-unsafe-io {" ".join(f"'path-exclude={pattern}'" for pattern in NO_DOCUMENTATION)})
 apt-get -qq update
-apt-get -qq -y install {" ".join(CONTROLLER_PACKAGES)}
+apt-get -qq -y $options install {" ".join(CONTROLLER_PACKAGES)}
 apt-get -qq clean
 """
     _layer(target, [node], script, given, work)
@@ -254,3 +269,14 @@ def forget_unfinished(places: Places) -> None:
     """Take away what a killed build left; its mounts ended with it."""
     for leftover in places.cache.glob("*.part-*"):
         shutil.rmtree(leftover)
+
+
+def forget_unused(places: Places, used: Iterable[Path]) -> None:
+    """Note what is used now; take away what no lab has used for some days and no running host stands on."""
+    for path in used:
+        os.utime(path)
+    mounted = Path("/proc/self/mountinfo").read_text()
+    oldest = time.time() - KEEP_UNUSED_DAYS * 86400
+    for path in places.cache.iterdir():
+        if path.is_dir() and path.stat().st_mtime < oldest and str(path) not in mounted:
+            shutil.rmtree(path)
