@@ -13,6 +13,8 @@ ENVIRONMENT: Mapping[str, str] = {
     "BEDPLATE_SITE": str(SITE),
     "ANSIBLE_CONFIG": str(CHECKOUT_INSIDE / "ansible.cfg"),
     "ANSIBLE_INVENTORY": str(SITE / "fleet.yml"),
+    # The checkout is read-only: without a place for compiled code every command compiles all of it again.
+    "PYTHONPYCACHEPREFIX": "/var/cache/bedplate/pycache",
     "LANG": "C.UTF-8",
 }
 

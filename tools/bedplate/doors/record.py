@@ -5,6 +5,7 @@ SystemExit, which ends it (in the events of the main thread, the only ones used 
 """
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,8 @@ from bedplate.model.event import Draft
 from bedplate.model.nodes import fold as fold_names
 
 GATE = "bedplate_gate"
-OURS = (GATE, "bedplate_done", "bedplate_verify")
+CAUSE = re.compile(r"error|fail|unable|cannot|no space", re.IGNORECASE)
+CAUSES = 5  # lines
 
 
 def recording(method: Callable[..., None]) -> Callable[..., None]:
@@ -170,4 +172,7 @@ def _why(body: dict[str, Any]) -> str:
         text = str(body.get(key) or "").strip()
         if text and not any(text in earlier for earlier in said):
             said.append(text)
+    # Package managers and installers say the cause on stdout and a code on stderr.
+    causes = [line.strip() for line in str(body.get("stdout") or "").splitlines() if CAUSE.search(line)]
+    said += causes[:CAUSES]
     return ": ".join(said) or f"rc {body.get('rc')}"
