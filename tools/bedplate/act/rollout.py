@@ -8,6 +8,7 @@ Invariants
 - What happened to a node is written before the next task begins; a failure at once.
 """
 
+import contextlib
 import datetime
 import os
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 
 from bedplate.act import controllerlock
 from bedplate.act import lock as locks
-from bedplate.decide.fold import ROLLOUT, Status, World, fold, mark_of
+from bedplate.decide.fold import ROLLOUT, NodeState, Status, World, fold, mark_of
 from bedplate.decide.judge import Verdict, judge
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.decide.plan import Plan, make_plan
@@ -93,6 +94,8 @@ def ready(site: Site, order: Order, ledger: Ledger, *, online: bool = True) -> R
             )
         nodes = [node for node in nodes if node.name in set(order.limit)]
     policy = environment.policy
+    if order.failure_budget is not None and order.failure_budget < 0:
+        raise BadInput(f"a failure budget of {order.failure_budget}: a number of nodes, 0 or more")
     if order.failure_budget is not None and order.failure_budget != policy.failure_budget:
         if order.failure_budget > policy.failure_budget and not (order.approved_by and order.reason):
             raise Refused(
@@ -117,9 +120,18 @@ class Session:
     def __init__(self, site: Site, order: Order, *, dry: bool) -> None:
         self.dry = dry
         self.order = order
-        self.controller_lock = None if dry else controllerlock.acquire(site.root / LOCK_FILE)
-        self.ledger = Ledger.scratch(site.ledger_url) if dry else Ledger.open(site.ledger_url)
-        self.readiness = ready(site, order, self.ledger)
+        with contextlib.ExitStack() as undo:  # of an opening that is refused: the next one must not find it locked
+            self.controller_lock = None if dry else controllerlock.acquire(site.root / LOCK_FILE)
+            if self.controller_lock is not None:
+                undo.callback(controllerlock.release, self.controller_lock)
+            self.ledger = Ledger.scratch(site.ledger_url) if dry else Ledger.open(site.ledger_url)
+            undo.callback(self.ledger.close)
+            self.readiness = ready(site, order, self.ledger)
+            self._open(site)
+            undo.pop_all()
+
+    def _open(self, site: Site) -> None:
+        order = self.order
         self.site, self.lock = site, self.readiness.lock
         self._world = fold(self.ledger.events())
         self.plan = planned(self.readiness, self._world, recheck=order.recheck)
@@ -168,6 +180,10 @@ class Session:
         self._world = fold(self.ledger.events(after=self._world.head), self._world)
         return self._world
 
+    def states(self) -> dict[str, NodeState]:
+        """The nodes that the fleet has now: one that was taken out of it holds up nobody."""
+        return {name: state for name, state in self.world().nodes.items() if name in self.site.fleet.nodes}
+
     # --- batches and gates, in the main process -------------------------------------------------
 
     def next_batch(self) -> None:
@@ -181,18 +197,17 @@ class Session:
         self.flush()
         self.verdict = None
         entering = self.gates == 0
-        states = self.world().nodes
+        states = self.states()
         verdict = judge(self.plan, self.batch, states, self.readiness.policy.failure_budget, entering=entering)
         nodes = verdict.nodes
-        name = self.plan.batches[self.batch].name
         if verdict.go and entering:
+            name = self.plan.batches[self.batch].name
             self.ledger.append(self._draft("batch.admitted", nodes, {"batch": self.batch, "name": name}))
         elif not verdict.go:
-            stop = self._draft("rollout.stopped", body={"batch": self.batch, "name": name, "reason": verdict.reason})
             # Later gates stand before the first disruptive step: nodes that did not fail are untouched.
             untouched = [] if entering else [n for n in nodes if states[n].status is Status.IN_DOUBT]
             held = self._draft("batch.held", untouched, {"batch": self.batch, "reason": verdict.reason})
-            self.ledger.append(stop, *([held] if untouched else []))
+            self.ledger.append(self._stop(self.batch, verdict.reason), *([held] if untouched else []))
         self.gates += 1
         self.verdict = verdict
 
@@ -205,7 +220,7 @@ class Session:
     def failed(self, node: str, step: str, why: str, *, unreachable: bool) -> None:
         self.flush()
         kind = "node.unreachable" if unreachable else "node.failed"
-        self.ledger.append(self._draft(kind, [node], {"step": step, "why": why[:WHY_LIMIT]}))
+        self.ledger.append(self._draft(kind, [node], {"step": step, "why": _text(why)[:WHY_LIMIT]}))
 
     def verified(self, node: str, body: Mapping[str, Any]) -> None:
         self.flush()
@@ -225,35 +240,48 @@ class Session:
             ))  # fmt: skip
 
     def end(self) -> World:
+        """Record the end. Ansible ends a play whose whole batch is bad before a gate can: that is a stop as well."""
         self.flush()
-        if 0 <= self.batch < len(self.plan.batches) - 1 and (self.verdict is None or self.verdict.go):
-            # Ansible ended the play, since the whole batch failed: the next gate was not asked, but has its say.
-            states = self.world().nodes
-            verdict = judge(self.plan, self.batch + 1, states, self.readiness.policy.failure_budget, entering=True)
-            name = self.plan.batches[self.batch].name
-            reason = verdict.reason or f"every node of batch {self.batch + 1} ({name}) is bad"
-            self.ledger.append(
-                self._draft("rollout.stopped", body={"batch": self.batch, "name": name, "reason": reason})
-            )
         counts: dict[str, int] = {}
-        states = self.world().nodes
+        world, states = self.world(), self.states()
         for node in self.plan.nodes:
-            status = str(states[node].status) if node in states else "not begun"
+            begun = node in states and states[node].rollout == self.number
+            status = str(states[node].status) if begun else "not begun"
             counts[status] = counts.get(status, 0) + 1
-        self.ledger.append(self._draft("rollout.ended", body={"nodes": counts}))
+        drafts = [self._draft("rollout.ended", body={"nodes": counts})]
+        after = self.batch + 1
+        if after < len(self.plan.batches) and world.rollouts[self.number].outcome != "stopped":
+            verdict = judge(self.plan, after, states, self.readiness.policy.failure_budget, entering=True)
+            reason = verdict.reason or (f"every node of batch {after} is bad" if after else "no batch began")
+            drafts.insert(0, self._stop(after, reason))
+        self.ledger.append(*drafts)
         return self.world()
+
+    def _stop(self, batch: int, reason: str) -> Draft:
+        name = self.plan.batches[batch].name
+        return self._draft("rollout.stopped", body={"batch": batch, "name": name, "reason": reason})
 
 
 current: Session | None = None
 
 
+def _text(said: str) -> str:
+    """What a node said as UTF-8: bytes that are none came as surrogates, which no record can hold."""
+    return said.encode(errors="replace").decode()
+
+
 @cache
-def _rendering(site: Site, environment: str) -> tuple[LockDocument, Mapping[str, bytes]]:
-    return site.lock(environment), checkout.roles()
+def locked(site: Site, environment: str) -> LockDocument:
+    """The lock of an environment, read once in a process."""
+    return site.lock(environment)
+
+
+@cache
+def _sources() -> Mapping[str, bytes]:
+    return checkout.roles()
 
 
 @cache
 def rendered(site: Site, environment: str, node: str) -> tuple[RenderedFile, ...]:
     """The files of a node under an environment; kept for the life of the process."""
-    lock, sources = _rendering(site, environment)
-    return tuple(render_node(lock, site.fleet.nodes[node], sources))
+    return tuple(render_node(locked(site, environment), site.fleet.nodes[node], _sources()))

@@ -11,11 +11,11 @@ from bedplate.model.faults import Refused
 KEYRING = "/etc/apt/keyrings/bedplate.asc"  # as roles/apt_source/templates/bedplate.sources.j2 names it
 
 
-def role_values(lock: LockDocument, kind: str, files: Sequence[RenderedFile], archive_key: bytes) -> dict[str, Any]:
-    """The slice of one kind of node.
+def kind_values(lock: LockDocument, kind: str, archive_key: bytes) -> dict[str, Any]:
+    """The slice of one kind of node, the same for all of its nodes.
 
-    packages_of: layer -> every package of the closure as {name, version};
-    files: role -> list of {path, mode, content, sha256}; archive.key: the archive's key as such a file.
+    packages_of: layer -> every package of the closure as {name, version}; archive.key: the archive's key as an
+    item of files_of.
 
     Raises:
         Refused: the key is not the one that the lock was made with.
@@ -28,13 +28,14 @@ def role_values(lock: LockDocument, kind: str, files: Sequence[RenderedFile], ar
     packages_of: dict[str, list[dict[str, str]]] = {}
     for name, package in sorted(part["packages"].items()):
         packages_of.setdefault(package["layer"], []).append({"name": name, "version": package["version"]})
+    key = {"path": KEYRING, "mode": "0644", "content": archive_key.decode(), "sha256": sha256(archive_key)}
+    return part | {"packages_of": packages_of, "archive": part["archive"] | {"key": key}}
+
+
+def files_of(files: Sequence[RenderedFile]) -> dict[str, list[dict[str, str]]]:
+    """The files of one node: role -> list of {path, mode, content, sha256}."""
     by_role: dict[str, list[dict[str, str]]] = {}
     for file in files:
         item = {"path": file.path, "mode": file.mode, "content": file.data.decode(), "sha256": file.sha256}
         by_role.setdefault(file.role, []).append(item)
-    key = {"path": KEYRING, "mode": "0644", "content": archive_key.decode(), "sha256": sha256(archive_key)}
-    return part | {
-        "packages_of": packages_of,
-        "files": by_role,
-        "archive": part["archive"] | {"key": key},
-    }
+    return by_role

@@ -6,8 +6,8 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.plugins.lookup import LookupBase
 
-from bedplate.act.rollout import rendered
-from bedplate.decide.wiring import role_values
+from bedplate.act.rollout import locked, rendered
+from bedplate.decide.wiring import files_of, kind_values
 from bedplate.doors import site as site_door
 from bedplate.model.faults import BedplateError
 
@@ -21,10 +21,15 @@ class LookupModule(LookupBase):
             raise AnsibleError(str(fault)) from None
 
 
-@cache
 def slice_of(environment: str, node: str) -> dict[str, Any]:
-    """The values of one node; kept for the life of the process."""
+    """The values of one node; what its kind has in common, and its files, are kept for the life of the process."""
     site = site_door.current()
-    key = (site.root / site.environment(environment).archive.key).read_bytes()
-    kind = site.fleet.nodes[node].kind
-    return role_values(site.lock(environment), kind, rendered(site, environment, node), key)
+    kind = _of_kind(environment, site.fleet.nodes[node].kind)
+    return kind | {"files": files_of(rendered(site, environment, node))}
+
+
+@cache
+def _of_kind(environment: str, kind: str) -> dict[str, Any]:
+    site = site_door.current()
+    key = site.key_path(site.environment(environment).archive.key).read_bytes()
+    return kind_values(locked(site, environment), kind, key)
