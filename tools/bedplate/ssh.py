@@ -78,19 +78,15 @@ class Answer:
         """One line for a person: the fault, or the exit code with the last line of stderr."""
         if self.fault:
             return self.fault
-        said = (
-            self.err.decode(errors="replace").strip() or self.out.decode(errors="replace").strip()
-        ).splitlines()
+        said = (self.err.decode(errors="replace").strip() or self.out.decode(errors="replace").strip()).splitlines()
         return f"ended with {self.code}" + (f": {said[-1]}" if said else "")
 
 
-class NoAnswer(Exception):  # noqa: N818  not an error of the program: becomes Answer.fault
+class NoAnswer(Exception):
     """Why a node gave no answer."""
 
 
-Progress = Callable[
-    [str, int], None
-]  # name of the node, bytes of stdin sent so far; called from worker threads
+Progress = Callable[[str, int], None]  # name of the node, bytes of stdin sent so far; called from worker threads
 
 
 def run_everywhere(
@@ -118,9 +114,7 @@ def run_everywhere(
                 visit = _Visit(waiting.pop(), command, stdin, timeout_s, progress)
                 running[visit.target.name] = visit
                 # Daemons: a worker that hangs in spite of everything must not keep the process alive.
-                threading.Thread(
-                    target=visit.go, args=(answers,), daemon=True, name=f"ssh {visit.target.name}"
-                ).start()
+                threading.Thread(target=visit.go, args=(answers,), daemon=True, name=f"ssh {visit.target.name}").start()
             next_end = min(visit.deadline for visit in running.values()) + GRACE_S
             with suppress(queue.Empty):
                 answer = answers.get(timeout=max(0.0, next_end - time.monotonic()))
@@ -272,9 +266,7 @@ class _Visit:
                     ready.poll(SLICE_S * 1000)
         if not channel.exit_status_ready() or channel.exit_status < 0:
             # A command that a signal ended sends no exit code either (paramiko drops exit-signal).
-            raise NoAnswer(
-                f"{self.doing}: ended without an exit code (connection lost, or killed by a signal)"
-            )
+            raise NoAnswer(f"{self.doing}: ended without an exit code (connection lost, or killed by a signal)")
         return channel.exit_status
 
     def open_stdin(self) -> BinaryIO:
@@ -412,8 +404,6 @@ def _identities(path: Path | None) -> list[paramiko.PKey]:
         TypeError,
         paramiko.PasswordRequiredException,
     ) as fault:  # cryptography's word for it is TypeError
-        raise NoAnswer(
-            f"{path} has a passphrase: add it to the ssh agent and leave identity_file out"
-        ) from fault
+        raise NoAnswer(f"{path} has a passphrase: add it to the ssh agent and leave identity_file out") from fault
     except (OSError, ValueError, paramiko.SSHException, paramiko.pkey.UnknownKeyType) as fault:
         raise NoAnswer(f"cannot read the key {path}: {fault}") from fault
