@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bedplate.model.faults import BadInput, Refused
+from bedplate.model.faults import BadInput, NodesFailed, Refused
 from bedplate.process import run
-from lab import lifecycle, machine, record
+from lab import hosts, lifecycle, machine, record
 from lab.places import CONTROLLER, Places
 from lab.run import on
 from lab.standins import FAULTS_ON_NODE
 
+POWER_OFF_S = 15.0
 TUNED_FILE = "/etc/nccl.conf"  # rendered by roles/base
 IMAGES = "/var/lib/bedplate/images"
 WRITTEN_IN_A_ROLLOUT = ("/var/cache/apt/archives", "/var/lib/bedplate")
@@ -72,6 +73,20 @@ def _hang(places: Places, node: str) -> str:
 def _go_on(places: Places, node: str) -> str:
     machine.thaw(places, [node])
     return "the host goes on"
+
+
+def _switch_off(places: Places, node: str) -> str:
+    machine.power_off(places, [node], patience_s=POWER_OFF_S)
+    machine.kill(places, [node])
+    return "the host is switched off"
+
+
+def _switch_on(places: Places, node: str) -> str:
+    hosts.start(places, node)
+    state = hosts.wait(places, [node], patience_s=lifecycle.BOOT_S, told=lambda _state: None)[node]
+    if state.state != "running":
+        raise NodesFailed(f"{node} is {state.state} (log: {places.logs / node}.log)")
+    return "the host runs again"
 
 
 def _fill(places: Places, node: str) -> str:
@@ -156,6 +171,7 @@ rm -r {FAULTS_ON_NODE}/images""",
 
 FAULTS: dict[str, NodeFault] = {
     "unreachable": NodeFault("its network link is down", _link("down", "host0 is down"), _link("up", "host0 is up")),
+    "off": NodeFault("it is switched off, cleanly", _switch_off, _switch_on),
     "hung": NodeFault("it hangs: connections open and nothing answers", _hang, _go_on),
     "disk-full": NodeFault("no space left where packages and images go", _fill, _empty),
     "bad-package": NodeFault(

@@ -19,7 +19,7 @@ RUNHOST = CHECKOUT / "tests/lab/runhost"
 @dataclass(frozen=True)
 class State:
     host: str
-    state: str  # what systemctl is-system-running says; `off` when the host does not run
+    state: str  # what systemctl is-system-running says; off, hung
     failed: tuple[str, ...] = ()
 
 
@@ -71,6 +71,8 @@ def state(places: Places, host: str) -> State:
     inside = Inside.of(places, host)
     if inside is None:
         return State(host, "off")
+    if machine.frozen(places, host):
+        return State(host, "hung")
     said = run(inside.argv(["systemctl", "is-system-running"]), check=False, timeout_s=20)
     word = said.out.strip() or "starting"
     if word != "degraded":

@@ -134,6 +134,13 @@ def freeze(places: Places, name: str) -> None:
     (cgroup(places, name) / "cgroup.freeze").write_text("1")
 
 
+def frozen(places: Places, name: str) -> bool:
+    try:
+        return "frozen 1" in (cgroup(places, name) / "cgroup.events").read_text()
+    except OSError:
+        return False
+
+
 def thaw(places: Places, names: Sequence[str]) -> None:
     for name in names:
         switch = cgroup(places, name) / "cgroup.freeze"

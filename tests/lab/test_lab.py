@@ -280,11 +280,12 @@ def broken(lab: Places, request: pytest.FixtureRequest) -> Iterator[str]:
 SSH = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=3"]
 
 
-@pytest.mark.parametrize("broken", ["unreachable", "hung"], indirect=True)
+@pytest.mark.parametrize("broken", ["unreachable", "hung", "off"], indirect=True)
 def test_a_node_that_is_gone_or_hangs_does_not_answer_until_it_is_mended(lab: Places, broken: str) -> None:
     asked = on("ctl", ["timeout", "5", *SSH, broken, "true"], check=False)
     assert asked.code in {124, 255}
     assert record.read(lab).faults["n4"]  # type: ignore[union-attr]
+    assert lifecycle.status(lab).state == "up"  # broken on purpose is as it should be
 
 
 @pytest.mark.parametrize("broken", ["disk-full"], indirect=True)
@@ -363,8 +364,14 @@ MOMENTS: dict[str, Callable[[Places], bool]] = {
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=["KILL", "INT", "TERM"])
+SIGNALS = [
+    *((signal.SIGKILL, moment) for moment in MOMENTS),
+    (signal.SIGINT, "while hosts boot"),
+    (signal.SIGTERM, "when there are namespaces and no hosts"),
+]
+
+
+@pytest.mark.parametrize(("number", "moment"), SIGNALS, ids=lambda value: getattr(value, "name", value))
 def test_an_up_that_is_ended_leaves_nothing_or_what_down_finds(
     other: Places, moment: str, number: signal.Signals
 ) -> None:
