@@ -21,6 +21,7 @@ from bedplate.model.nodes import fold as fold_names
 GATE = "bedplate_gate"
 CAUSE = re.compile(r"error|fail|unable|cannot|no space", re.IGNORECASE)
 CAUSES = 5  # lines
+APT_COMMAND = re.compile(r"^'/usr/bin/apt-get .*' failed: ")
 
 
 def recording(method: Callable[..., None]) -> Callable[..., None]:
@@ -169,7 +170,8 @@ def _why(body: dict[str, Any]) -> str:
     """What a module said went wrong, once: many repeat stderr in their message."""
     said: list[str] = []
     for key in ("msg", "stderr"):
-        text = str(body.get(key) or "").strip()
+        # The apt module begins with its command line, hundreds of characters before the cause.
+        text = APT_COMMAND.sub("apt-get failed: ", str(body.get(key) or "").strip())
         if text and not any(text in earlier for earlier in said):
             said.append(text)
     # Package managers and installers say the cause on stdout and a code on stderr.
