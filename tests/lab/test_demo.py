@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -43,7 +42,7 @@ def statuses() -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def demo(lab: Places) -> Iterator[Demo]:
+def demo(lab: Places) -> Demo:
     """The demo on the tests' lab, up to two locked environments with their images on every node."""
     known = [name for name in ask("status")["nodes"] if name != CTL]
     story = Demo(len(known))
