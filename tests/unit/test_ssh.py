@@ -4,11 +4,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import paramiko
 import pytest
 
-from bedplate.ssh import Answer, Target, run_everywhere
+from bedplate.ssh import Answer, Target, _Visit, run_everywhere
 from unit.sshd import Sshd, sshd
 
 
@@ -253,3 +254,47 @@ def test_leaving_early_closes_the_connections(server: Sshd) -> None:
 def test_a_name_that_stands_twice_is_a_mistake_of_the_caller(server: Sshd) -> None:
     with pytest.raises(ValueError, match="twice"):
         list(run_everywhere([server.target("a"), server.target("a")], "true", timeout_s=1))
+
+
+class LastMoment:
+    """A channel on which output, end and exit code come together, just when somebody looks for the end."""
+
+    closed = False
+    exit_status = 0
+
+    def __init__(self) -> None:
+        self.waiting = b""
+        self.eof_received = False
+        self.status_event = threading.Event()
+
+    def fileno(self) -> int:
+        return 0
+
+    def exit_status_ready(self) -> bool:
+        if not self.eof_received:
+            self.eof_received, self.waiting = True, b"late"
+        return True
+
+    def recv_ready(self) -> bool:
+        return bool(self.waiting)
+
+    def recv(self, _count: int) -> bytes:
+        data, self.waiting = self.waiting, b""
+        return data
+
+    def recv_stderr_ready(self) -> bool:
+        return False
+
+    recv_stderr = recv
+
+    def settimeout(self, _seconds: float) -> None:
+        pass
+
+    def shutdown_write(self) -> None:
+        pass
+
+
+def test_output_that_comes_with_the_end_is_not_lost(server: Sshd) -> None:
+    visit = _Visit(server.target("n1"), "true", None, 10, None)
+    assert visit.converse(cast("paramiko.Channel", LastMoment())) == 0
+    assert bytes(visit.out) == b"late"

@@ -245,10 +245,9 @@ class _Visit:
             ready.register(channel.fileno(), select.POLLIN)
             while True:
                 self.left_s()
-                drained = self.drain(channel)
-                if channel.exit_status_ready() and (channel.eof_received or channel.closed) and not drained:
-                    break
-                if channel.closed and not drained:
+                # Looked at before draining: what comes between the two would be left behind.
+                ended = channel.closed or (channel.exit_status_ready() and channel.eof_received)
+                if not self.drain(channel) and ended:
                     break
                 if sending:
                     if not rest:
@@ -262,7 +261,7 @@ class _Visit:
                         rest = rest[count:] or memoryview(source.read(CHUNK_BYTES))
                 elif channel.eof_received:
                     channel.status_event.wait(SLICE_S)
-                elif not drained:
+                else:
                     ready.poll(SLICE_S * 1000)
         if not channel.exit_status_ready() or channel.exit_status < 0:
             # A command that a signal ended sends no exit code either (paramiko drops exit-signal).
