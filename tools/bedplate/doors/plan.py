@@ -15,12 +15,16 @@ from bedplate.model.faults import BedplateError
 from bedplate.model.nodes import fold as fold_names
 
 REFUSED = ("start_at_task", "step", "skip_tags")  # each could skip a gate
-LISTING = ("listhosts", "listtasks", "listtags", "syntax")
+LISTING = ("listhosts", "listtasks", "listtags")
 NOTHING_SERIAL = [1]
+# What --syntax-check gets, which needs neither a site nor a lock.
+NOTHING = {"hosts": [], "serial": NOTHING_SERIAL, "rollout": 0, "mark": "", "ended": []}
 
 
 class LookupModule(LookupBase):
     def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[Any]:
+        if context.CLIARGS.get("syntax"):
+            return [NOTHING]
         if rollout.current is None:
             try:
                 rollout.current = _open(str(terms[0]), variables or {}, kwargs)
