@@ -116,7 +116,12 @@ def judge_end(outcome: Outcome, asked: list[str], identity: str) -> None:
             f"\n  log: {outcome.log}"
         )
     if left:
-        why = "\n".join(
-            f"  {n}: {world.state(n).status} at {world.state(n).step!r}: {world.state(n).why}" for n in left
-        )
+        why = "\n".join(f"  {name}: {_state_of(world, name)}" for name in left)
         raise NodesFailed(f"rollout {record.number} left out {fold_names(left)}:\n{why}\n  log: {outcome.log}")
+
+
+def _state_of(world: World, name: str) -> str:
+    state = world.state(name)
+    if state.status not in BAD:
+        return f"not begun, {state.status}"
+    return f"{state.status} at {state.step!r}: {state.why}" if state.step else str(state.status)

@@ -120,13 +120,14 @@ class Session:
     def __init__(self, site: Site, order: Order, *, dry: bool) -> None:
         self.dry = dry
         self.order = order
+        with Ledger.read(site.ledger_url) as known:
+            self.readiness = ready(site, order, known)  # first: what is refused leaves no file behind
         with contextlib.ExitStack() as undo:  # of an opening that is refused: the next one must not find it locked
             self.controller_lock = None if dry else controllerlock.acquire(site.root / LOCK_FILE)
             if self.controller_lock is not None:
                 undo.callback(controllerlock.release, self.controller_lock)
             self.ledger = Ledger.scratch(site.ledger_url) if dry else Ledger.open(site.ledger_url)
             undo.callback(self.ledger.close)
-            self.readiness = ready(site, order, self.ledger)
             self._open(site)
             undo.pop_all()
 

@@ -10,6 +10,7 @@ from ansible.plugins.inventory import BaseInventoryPlugin
 from bedplate.doors import site as site_door
 from bedplate.model.faults import BadInput
 from bedplate.model.fleet import Node
+from bedplate.observe.sshargs import ssh_options
 from bedplate.sources.site import Site, open_site
 
 PERSIST_S = 600  # a connection outlives the wait for a batch's slowest node
@@ -67,19 +68,6 @@ def site_variables(site: Site) -> dict[str, object]:
     if site.fleet.example:
         variables["ansible_connection"] = "bedplate_refused"
     return variables
-
-
-def ssh_options(site: Site) -> list[str]:
-    """Only host keys that the site knows, only its own identity, and an end for connections that died."""
-    options = {
-        "UserKnownHostsFile": f'"{site.known_hosts_path}"',
-        "GlobalKnownHostsFile": "/dev/null",
-        "StrictHostKeyChecking": "yes",
-        "IdentitiesOnly": "yes",
-        "ServerAliveInterval": "15",
-        "ServerAliveCountMax": "4",
-    }
-    return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
 
 
 def node_variables(node: Node) -> dict[str, object]:

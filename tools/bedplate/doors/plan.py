@@ -53,6 +53,8 @@ def _open(environment: str, variables: dict[str, Any], options: dict[str, Any]) 
             raise AnsibleError(f"a rollout cannot be run with --{option.replace('_', '-')}: it could skip a gate")
     if tuple(flags.get("tags") or ("all",)) != ("all",):
         raise AnsibleError("a rollout cannot be run with --tags: it could skip a gate")
+    if not environment:
+        raise AnsibleError("a rollout has a target: -e target=ENVIRONMENT")
     site = site_door.current()
     limit = None
     if flags.get("subset"):

@@ -8,6 +8,7 @@ for what most tests need, once. A node that cannot be reached is one reason, not
 
 import json
 import os
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,12 @@ from bedplate.observe.observed import Observed, look
 from bedplate.observe.sshargs import ssh_arguments
 from bedplate.sources.site import Site, open_site
 
+DEADLINE_S = 60  # for one check, with its questions; a checksum of a 25 GB image takes most of a minute
+
 REPORT = pytest.StashKey[list[dict[str, Any]]]()
 EXPECTED = pytest.StashKey[dict[str, Expectation]]()
 SITE = pytest.StashKey[Site]()
+LOST = pytest.StashKey[dict[str, str]]()
 
 
 class Unreachable(Exception):
@@ -50,6 +54,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "layer(name): the layer of the environment that a check looks at")
     config.stash[REPORT] = []
+    config.stash[LOST] = {}
+    signal.signal(signal.SIGALRM, _no_answer)
     try:
         site = open_site(Path(config.getoption("--site")))
         site.refuse_example("verify nodes")
@@ -94,6 +100,9 @@ def host(request: pytest.FixtureRequest, expected: Expectation) -> Any:
         f"ssh://{site.fleet.ssh.user}@{expected.node.address}:{site.fleet.ssh.port}",
         ssh_extra_args=ssh_arguments(site), timeout=10,
     )  # fmt: skip
+    lost = request.config.stash[LOST]
+    if expected.node.name in lost:
+        raise Unreachable(lost[expected.node.name])
     try:
         answer = connection.run("true")
     except RuntimeError as fault:
@@ -110,11 +119,40 @@ def observed(request: pytest.FixtureRequest, host: Any, expected: Expectation) -
     return seen
 
 
+def _no_answer(signum: int, frame: object) -> None:  # noqa: ARG001
+    raise Unreachable(f"no answer within {DEADLINE_S} s")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_setup() -> Any:
+    """A deadline for each check, with what its fixtures ask: testinfra has none for a command."""
+    signal.alarm(DEADLINE_S)
+    yield
+    signal.alarm(0)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Any:
+    node = _node_of(item)
+    if node in item.config.stash[LOST]:
+        raise Unreachable(item.config.stash[LOST][node])
+    signal.alarm(DEADLINE_S)
+    yield
+    signal.alarm(0)
+
+
+def _node_of(item: pytest.Item) -> str:
+    callspec = getattr(item, "callspec", None)
+    return str(callspec.params.get("node", "")) if callspec else ""
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     outcome = yield
     report = outcome.get_result()
-    node = getattr(item, "callspec", None) and item.callspec.params.get("node")  # type: ignore[attr-defined]
+    node = _node_of(item)
+    if call.excinfo and isinstance(call.excinfo.value, Unreachable):
+        item.config.stash[LOST].setdefault(node, str(call.excinfo.value))  # what it is not asked, it cannot hang on
     if not node or (report.when == "setup" and report.passed) or (report.when == "teardown" and report.passed):
         return
     marker = item.get_closest_marker("layer")

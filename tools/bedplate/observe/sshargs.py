@@ -1,24 +1,28 @@
-"""How ssh is called for the nodes of a site: host keys checked against the site's own file, one connection a node."""
+"""How ssh is called for the nodes of a site: its own known hosts and identity, and an end for dead connections."""
 
 import shlex
 
 from bedplate.sources.site import Site
 
+ALIVE_INTERVAL_S, ALIVE_COUNT = 5, 3  # a node that says nothing for 15 s is not there
+
 
 def ssh_options(site: Site) -> list[str]:
-    """Options for the ssh program; the connection is shared and kept for a minute."""
-    return [
-        "-o", "StrictHostKeyChecking=yes",
-        "-o", f"UserKnownHostsFile={site.known_hosts_path}",
-        "-o", "GlobalKnownHostsFile=/dev/null",
-        "-o", "IdentitiesOnly=yes",
-        "-o", f"IdentityFile={site.identity_path}",
-        "-o", "BatchMode=yes",
-        "-o", "ControlMaster=auto",
-        "-o", "ControlPath=~/.ssh/bedplate-%C",
-        "-o", "ControlPersist=60s",
-    ]  # fmt: skip
+    """Options for the ssh program: host keys are checked against the site's own file, and nothing else."""
+    options = {
+        "StrictHostKeyChecking": "yes",
+        "UserKnownHostsFile": f'"{site.known_hosts_path}"',
+        "GlobalKnownHostsFile": "/dev/null",
+        "IdentitiesOnly": "yes",
+        # A shared connection to a node that went away would hang for as long as TCP hopes: minutes.
+        "ServerAliveInterval": str(ALIVE_INTERVAL_S),
+        "ServerAliveCountMax": str(ALIVE_COUNT),
+    }
+    return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
 
 
 def ssh_arguments(site: Site) -> str:
-    return shlex.join(ssh_options(site)).replace("'~/.ssh/bedplate-%C'", "~/.ssh/bedplate-%C")
+    """The same for testinfra, with one connection for a node's questions."""
+    own = ["-i", str(site.identity_path), "-o", "BatchMode=yes"]
+    shared = "-o ControlMaster=auto -o ControlPath=~/.ssh/bedplate-%C -o ControlPersist=60s"
+    return f"{shlex.join([*ssh_options(site), *own])} {shared}"
