@@ -78,6 +78,7 @@ def _go_on(places: Places, node: str) -> str:
 def _switch_off(places: Places, node: str) -> str:
     machine.power_off(places, [node], patience_s=POWER_OFF_S)
     machine.kill(places, [node])
+    machine.remove_nspawn_leftovers(places, node)
     return "the host is switched off"
 
 

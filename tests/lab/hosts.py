@@ -101,6 +101,7 @@ def wait(places: Places, hosts: Sequence[str], *, patience_s: float, told: Calla
 
 def remove(places: Places) -> None:
     """Unmount and delete every host's root."""
+    machine.remove_nspawn_leftovers(places)
     machine.unmount_below(places.live)
     left = machine.mounts_below(places.live)
     if left:  # never delete through a mount

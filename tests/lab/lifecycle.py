@@ -101,7 +101,8 @@ def status(places: Places) -> Status:
     found = record.read(places)
     running = machine.programs(places)
     left = [f"cgroup {name}" for name in running] + [f"namespace {name}" for name in network.namespaces(places)]
-    left += [f"mount {path}" for path in machine.mounts_below(places.live)]
+    mounts = [places.live, *machine.nspawn_leftovers(places)]
+    left += [f"mount {path}" for top in mounts for path in machine.mounts_below(top)]
     services = {name: bool(machine.pids(places, name)) for name in SERVICES}
     if found is None:
         left += [str(places.live)] if places.live.exists() else []

@@ -7,6 +7,7 @@ systemd outlives a killed systemd-nspawn.
 """
 
 import os
+import re
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -239,6 +240,22 @@ def mounts_below(directory: Path) -> list[Path]:
     ]
     below = [Path(point) for point in points if Path(point).is_relative_to(directory)]
     return sorted(below, key=lambda path: len(path.parts), reverse=True)
+
+
+def nspawn_leftovers(places: Places, host: str = "(ctl|n[0-9]+)") -> list[Path]:
+    """What systemd-nspawn keeps per machine name, of the hosts that a pattern names.
+
+    A killed systemd-nspawn leaves it, and a later one of the same name then refuses to start.
+    """
+    mine = re.compile(rf"{re.escape(places.name)}-{host}")
+    return sorted(path for path in Path("/run/systemd/nspawn").glob("*/*") if mine.fullmatch(path.name))
+
+
+def remove_nspawn_leftovers(places: Places, host: str = "(ctl|n[0-9]+)") -> None:
+    for path in nspawn_leftovers(places, host):
+        unmount_below(path)
+        with suppress(OSError):  # not empty: harmless, and not ours to judge
+            path.rmdir()
 
 
 def unmount_below(directory: Path) -> None:
