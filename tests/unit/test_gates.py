@@ -377,6 +377,12 @@ def test_options_that_could_skip_a_gate_are_refused(
         plan_door._open("A", {}, {})
 
 
+def test_a_rollout_without_a_target_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_door, "context", SimpleNamespace(CLIARGS={"tags": ("all",)}))
+    with pytest.raises(AnsibleError, match="-e target=ENVIRONMENT"):
+        plan_door._open("", {}, {})
+
+
 @pytest.mark.parametrize(
     ("order", "error", "said"),
     [
