@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.demo import FAULT, Demo
+from lab.demo import Demo
 from lab.places import Places
 from lab.run import inside, on
 
@@ -244,10 +244,7 @@ def test_the_ledger_names_the_event_of_which_one_byte_was_changed(demo: Demo) ->
         if "update" in w
     )
     # One byte of the body of event 7: its first letter after {" becomes another.
-    change = (
-        f"DROP TRIGGER {trigger}; UPDATE event SET body = CAST('{{\"' || 'X' || substr(CAST(body AS TEXT), 4) AS BLOB) "
-        "WHERE id = 7;"
-    )
+    change = f"DROP TRIGGER {trigger}; UPDATE event SET body = '{{\"' || 'X' || substr(body, 4) WHERE id = 7;"
     on(CTL, ["sqlite3", f"{site}/ledger.sqlite3", change])
     done = on(CTL, ["bedplate", "--site", site, "ledger", "verify"], check=False)
     assert done.code == 5
@@ -258,11 +255,10 @@ def test_the_ledger_names_the_event_of_which_one_byte_was_changed(demo: Demo) ->
 def test_the_story_can_be_told_from_the_ledger(demo: Demo) -> None:
     demo.story()
     assert demo.told.batches >= 6
-    assert FAULT in demo.told.failures[0]
 
 
 def test_a_run_that_is_interrupted_says_where_things_stand(demo: Demo) -> None:
-    """Ctrl-C: nodes of the batch in flight are in doubt, nothing else; the next run goes on."""
+    """Ended by a signal: nodes of the batch in flight are in doubt, nothing else; the next run goes on."""
     running = subprocess.Popen(
         inside(CTL).argv(["bedplate", "rollout", "A", "--yes"]), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, start_new_session=True,
@@ -272,9 +268,9 @@ def test_a_run_that_is_interrupted_says_where_things_stand(demo: Demo) -> None:
         if "begun" in line:
             break
     pid = on(CTL, ["pgrep", "-f", "bin/bedplate rollout A"]).out.split()[0]
-    on(CTL, ["kill", f"-{signal.SIGINT.value}", pid])
+    on(CTL, ["kill", f"-{signal.SIGTERM.value}", pid])
     running.communicate(timeout=60)
-    assert running.returncode != 0
+    assert running.returncode == 4
     assert "in doubt" in {state["status"] for state in statuses().values()}
     assert bedplate("rollout", "A", "--yes").returncode == 0
     assert {state["environment"] for state in statuses().values()} == {"A"}

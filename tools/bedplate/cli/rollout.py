@@ -1,7 +1,9 @@
 """`bedplate plan`, `rollout` and `rollback`: show the plan, ask, run the playbook, draw its progress."""
 
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from bedplate.decide.fold import Status, World, fold
 from bedplate.decide.forecast import expected_duration_s, leaving, seconds_a_batch
 from bedplate.decide.plan import Plan
 from bedplate.ledger.store import Ledger
-from bedplate.model.faults import BadInput, DifferencesFound, Refused
+from bedplate.model.faults import BadInput, DifferencesFound, NodesFailed, Refused
 from bedplate.model.nodes import fold as fold_names
 from bedplate.sources.site import Site, open_site
 
@@ -217,8 +219,27 @@ def _run(site: Site, order: Order, playbook: str, *, yes: bool, as_json: bool) -
     words = {"approved_by": order.approved_by, "reason": order.reason}
     extra |= {key: value for key, value in words.items() if value}
     limit = ",".join(order.limit) if order.limit else None
-    with _progress(prospect.plan, as_json=as_json) as follow:
-        return prospect, run_rollout(site, playbook, extra, limit, follow)
+    try:
+        with _interruptible(), _progress(prospect.plan, as_json=as_json) as follow:
+            return prospect, run_rollout(site, playbook, extra, limit, follow)
+    except KeyboardInterrupt:
+        raise NodesFailed(
+            "interrupted: nodes of the batch in flight are in doubt (bedplate status); the same command goes on with them"
+        ) from None
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """An end asked for by signal ends the playbook too, however this command was started; nohup stays nohup."""
+    wanted = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        wanted.append(signal.SIGHUP)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in wanted}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _finish(
