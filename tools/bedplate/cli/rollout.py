@@ -224,7 +224,7 @@ def _run(site: Site, order: Order, playbook: str, *, yes: bool, as_json: bool) -
             return prospect, run_rollout(site, playbook, extra, limit, follow)
     except KeyboardInterrupt:
         raise NodesFailed(
-            "interrupted: nodes of the batch in flight are in doubt (bedplate status); the same command goes on with them"
+            "interrupted: the batch in flight is in doubt (bedplate status); the same command goes on with it"
         ) from None
 
 
