@@ -169,7 +169,7 @@ def kill(places: Places, names: Sequence[str]) -> None:
             _remove(top / (_unit(places, name) if has_systemd() else name))
         if not has_systemd() and top.is_dir() and not any(entry.is_dir() for entry in top.iterdir()):
             _remove(top)
-    if has_systemd():
+    if has_systemd() and not programs(places):  # stopping a slice stops all that is in it
         run(["systemctl", "stop", f"{places.name}.slice"], check=False)
 
 

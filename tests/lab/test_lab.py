@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -398,9 +399,10 @@ def test_up_after_hosts_were_killed_with_9_starts_a_whole_lab(other: Places) -> 
     lifecycle.up(other, Steps(print), nodes=3, fresh=False)
     for host in ("ctl", "n2"):
         for pid in machine.pids(other, host):
-            name = Path(f"/proc/{pid}/comm").read_text().strip()
-            if name in {"systemd-nspawn", "runhost"}:  # the host's own systemd lives on, an orphan
-                os.kill(pid, signal.SIGKILL)
+            with suppress(OSError):  # gone meanwhile
+                name = Path(f"/proc/{pid}/comm").read_text().strip()
+                if name in {"systemd-nspawn", "runhost"}:  # the host's own systemd lives on, an orphan
+                    os.kill(pid, signal.SIGKILL)
     time.sleep(0.3)
     lifecycle.down(other, Steps(print), purge=False)
     assert nothing_left(other)
