@@ -391,6 +391,7 @@ def test_a_rollout_without_a_target_is_refused(monkeypatch: pytest.MonkeyPatch) 
         (Order("A", failure_budget=2, approved_by="Maria"), Refused, "needs --approved-by"),
         (Order("A", failure_budget=2, reason="hurry"), Refused, "needs --approved-by"),
         (Order("A", failure_budget=-1), BadInput, "failure budget of -1"),
+        (Order("A", reason="for {{ n2 }}"), BadInput, "Jinja delimiter: Ansible would evaluate it"),
         (Order("B"), BadInput, 'no environment "B"'),
     ],
 )

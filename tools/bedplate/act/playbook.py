@@ -1,5 +1,6 @@
 """Runs a playbook and follows it in the ledger while it runs; judges its end by the ledger, not by its exit code."""
 
+import json
 import os
 import secrets
 import shutil
@@ -56,9 +57,8 @@ def run_rollout(
     logs = site.root / "logs"
     logs.mkdir(exist_ok=True)
     log = logs / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{playbook}-{extra['target']}.log"
-    argv = [ansible_playbook(), "-i", str(site.fleet_path), f"playbooks/{playbook}.yml"]
-    for key, value in extra.items():
-        argv += ["-e", f"{key}={value}"]
+    argv = [ansible_playbook(), "-i", str(site.fleet_path), f"playbooks/{playbook}.yml", "-e"]
+    argv.append(json.dumps(extra))  # as JSON: -e reason=TEXT ends at the first space
     if limit:
         argv += ["--limit", limit]
     began = time.monotonic()

@@ -25,11 +25,12 @@ from bedplate.decide.lockdoc import LockDocument
 from bedplate.decide.plan import Plan, make_plan
 from bedplate.decide.render import RenderedFile, refuse_other_templates, render_node
 from bedplate.ledger.store import Ledger
-from bedplate.model.environment import Policy
+from bedplate.model.environment import Environment, Policy
 from bedplate.model.event import Draft
 from bedplate.model.faults import BadInput, Refused
 from bedplate.model.fleet import Node
 from bedplate.model.nodes import fold as fold_names
+from bedplate.model.wording import JINJA
 from bedplate.sources import checkout
 from bedplate.sources.site import Site
 
@@ -84,30 +85,44 @@ def ready(site: Site, order: Order, ledger: Ledger, *, online: bool = True) -> R
     locks.refuse_stale(site, environment, lock)
     sources = checkout.roles()
     refuse_other_templates(lock, sources)
-    nodes = site.fleet.nodes_of(environment.kinds)
-    if order.limit is not None:
-        unknown = set(order.limit) - {node.name for node in nodes}
-        if unknown:
-            raise BadInput(
-                f"{fold_names(unknown)}: no node that environment {lock.name} is for"
-                f" (kinds {', '.join(environment.kinds)})"
-            )
-        nodes = [node for node in nodes if node.name in set(order.limit)]
-    policy = environment.policy
-    if order.failure_budget is not None and order.failure_budget < 0:
-        raise BadInput(f"a failure budget of {order.failure_budget}: a number of nodes, 0 or more")
-    if order.failure_budget is not None and order.failure_budget != policy.failure_budget:
-        if order.failure_budget > policy.failure_budget and not (order.approved_by and order.reason):
-            raise Refused(
-                f"a failure budget of {order.failure_budget} is above the policy's {policy.failure_budget}: "
-                "needs --approved-by NAME --reason TEXT"
-            )
-        policy = replace(policy, failure_budget=order.failure_budget)
+    nodes = _asked_for(site, environment, order)
+    policy = _policy(environment, order)
     if online:
         faults = locks.verify_online(site, order.environment)
         if faults:
             raise BadInput(faults)
     return Readiness(site, lock, tuple(nodes), policy, sources)
+
+
+def _asked_for(site: Site, environment: Environment, order: Order) -> list[Node]:
+    nodes = site.fleet.nodes_of(environment.kinds)
+    if order.limit is None:
+        return nodes
+    unknown = set(order.limit) - {node.name for node in nodes}
+    if unknown:
+        raise BadInput(
+            f"{fold_names(unknown)}: no node that environment {environment.name} is for"
+            f" (kinds {', '.join(environment.kinds)})"
+        )
+    return [node for node in nodes if node.name in set(order.limit)]
+
+
+def _policy(environment: Environment, order: Order) -> Policy:
+    """The environment's policy, with another failure budget where a person gave the word for it."""
+    policy, budget = environment.policy, order.failure_budget
+    for word in (order.approved_by, order.reason):
+        if word and JINJA.search(word):
+            raise BadInput(f"{word!r} has a Jinja delimiter: Ansible would evaluate it")
+    if budget is None:
+        return policy
+    if budget < 0:
+        raise BadInput(f"a failure budget of {budget}: a number of nodes, 0 or more")
+    if budget > policy.failure_budget and not (order.approved_by and order.reason):
+        raise Refused(
+            f"a failure budget of {budget} is above the policy's {policy.failure_budget}: "
+            "needs --approved-by NAME --reason TEXT"
+        )
+    return replace(policy, failure_budget=budget)
 
 
 def planned(readiness: Readiness, world: World, *, recheck: bool = False) -> Plan:
