@@ -294,6 +294,8 @@ def _show_returns(back: list[Return], name: str) -> None:
             if r.equal
             else ", ".join(r.differs) + " differ"
             if r.then and r.now
+            else f"not verified under {name} now"
+            if r.then
             else f"never verified under {name} before"
         )
         rows.append(

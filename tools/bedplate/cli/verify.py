@@ -34,6 +34,10 @@ def verify(root: Path, environment: str | None, nodes: str | None, as_json: bool
     site = open_site(root)
     site.refuse_example("verify nodes")
     asked, unknown = _asked(site, environment, nodes)
+    if not asked and not unknown:
+        raise BadInput(
+            f"{site.fleet_path} has no node that {environment or 'an environment'} is for: nothing was verified"
+        )
     found = verify_nodes(site, asked)
     ledger = Ledger.open(site.ledger_url)
     ledger.append(*(_draft(site, v) for v in found.values()))
