@@ -157,3 +157,11 @@ def test_when_everything_is_mended_one_run_carries_all_nodes_to_the_target(
     ran = rollout(fleet, rollout(fleet, states, policy, breaks).states, policy, {})
     assert not ran.stopped
     assert all(ran.states[node.name].status is Status.VERIFIED for node in fleet)
+
+
+def test_bad_nodes_can_be_mended_one_at_a_time_whatever_the_budget() -> None:
+    bad = {name: NodeState(status=Status.FAILED) for name in ("n1", "n2", "n3")}
+    mending = Plan((Batch("recovery", ("n1",)),), (), (), ("n1",))
+    assert judge(mending, 0, bad, 0, entering=True).go
+    fresh = Plan((Batch("canary", ("n4",)),), (), (), ())
+    assert not judge(fresh, 0, bad, 0, entering=True).go

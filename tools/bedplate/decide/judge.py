@@ -5,6 +5,8 @@ Invariants
   rollout still has to retry do not count: counting them would block the run that mends them.
 - Nodes of the batch itself count at every gate but the one that admits it.
 - A bad canary stops the rollout whatever the budget.
+- A batch of nodes that were all bad before goes, whatever the budget: it can make nothing worse, and is how bad nodes
+  are mended one at a time.
 So the nodes made bad by a rollout never exceed failure_budget + the batch in flight.
 """
 
@@ -45,7 +47,8 @@ def judge(plan: Plan, index: int, states: Mapping[str, NodeState], failure_budge
     lost = sorted(canaries & counted.keys())
     if lost:
         return Verdict(index, batch.nodes, f"canary {fold_names(lost)} is bad: {_why(states, lost)}")
-    if len(counted) > failure_budget:
+    mends = here <= {*plan.in_doubt, *plan.bad}
+    if len(counted) > failure_budget and not mends:
         return Verdict(
             index, batch.nodes,
             f"{len(counted)} bad node{'s' if len(counted) != 1 else ''}, failure budget {failure_budget}: "
