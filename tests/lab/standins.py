@@ -88,6 +88,16 @@ fi
 """
 
 
+def _slow(package: StandIn, fault: str) -> str:
+    """As a module build is; long enough to kill a controller meanwhile."""
+    return f"""\
+if [ -e {FAULTS_ON_NODE}/{fault} ]; then
+  echo "{package.name} ({LABEL}): slow on purpose, fault {fault} of the lab" >&2
+  sleep 20
+fi
+"""
+
+
 def scripts(package: StandIn) -> dict[str, str]:
     """The maintainer scripts of a package, by name."""
     begin = "#!/bin/sh\nset -e\n"
@@ -95,7 +105,7 @@ def scripts(package: StandIn) -> dict[str, str]:
         # postinst only when configuring: an abort-* call repairs, and must be able to.
         configuring = '[ "$1" = configure ] || exit 0\n'
         return {
-            "preinst": begin + _failing(package, "bad-package"),
+            "preinst": begin + _slow(package, "slow-package") + _failing(package, "bad-package"),
             "postinst": begin + configuring + _failing(package, "half-configured"),
         }
     if package.part == "fabric":

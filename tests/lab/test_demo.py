@@ -169,6 +169,34 @@ def test_a_rollout_that_was_killed_goes_on_with_its_nodes_in_doubt(demo: Demo) -
     assert "chain intact" in bedplate("ledger", "verify").stdout
 
 
+def test_a_command_that_outlives_its_killed_controller_is_waited_for(demo: Demo) -> None:
+    """No lock of a controller can see what it left running on a node; the node's own lock does."""
+    victim = demo.told.nodes[0]
+    demo.machine("lab", "break", victim, "slow-package")
+    try:
+        running = subprocess.Popen(
+            inside(CTL).argv(["ansible-playbook", "playbooks/rollout.yml", "-e", "target=A", "--limit", victim]),
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        deadline = time.monotonic() + 300
+        while on(victim, ["pgrep", "-f", "preinst"], check=False).code:
+            assert running.poll() is None, "the rollout ended before the package was being installed"
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        pids = on(CTL, ["pgrep", "-f", "bin/ansible-playbook playbooks/rollout.yml"]).out.split()
+        on(CTL, ["kill", "-9", *pids], check=False)
+        running.wait(timeout=30)
+        assert on(victim, ["pgrep", "-f", "preinst"], check=False).code == 0, "the package is still being installed"
+        assert statuses()[victim]["status"] == "in doubt"
+        _, out = playbook("rollout", "-e", "target=A", "--limit", victim, "-v")
+        assert "took_over" in out
+        assert "waited_s" in out
+        assert statuses()[victim]["status"] == "verified"
+    finally:
+        demo.machine("lab", "break", victim, "slow-package", "--mend")
+    assert bedplate("rollout", "B", "--yes").returncode == 0
+
+
 def test_a_second_rollout_while_one_runs_is_refused_with_who_and_since_when(demo: Demo) -> None:
     running = subprocess.Popen(
         inside(CTL).argv(["ansible-playbook", "playbooks/site.yml", "-e", "target=B"]),
