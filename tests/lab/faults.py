@@ -180,7 +180,8 @@ FAULTS: dict[str, NodeFault] = {
         _marker("bad-package", "the driver's preinst will fail"), _unmark("bad-package"),
     ),
     "slow-package": NodeFault(
-        "the driver package takes 20 s to install", _marker("slow-package", "the driver's preinst will take 20 s"), _unmark("slow-package")
+        "the driver package takes 20 s to install",
+        _marker("slow-package", "the driver's preinst will take 20 s"), _unmark("slow-package"),
     ),
     "half-configured": NodeFault(
         "the driver package unpacks and does not configure (its postinst fails, as a module build does)",

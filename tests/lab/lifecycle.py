@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bedplate.model.faults import BadInput, BedplateError, Busy, NodesFailed, Refused
+from bedplate.process import run
 from lab import controller, hosts, machine, network, record, registry, site, trees
 from lab.archive import Archive, archive, downloads_path
 from lab.baseimage import BaseImage, base_image
@@ -28,6 +29,7 @@ PROGRAMS = (
 )  # fmt: skip
 SERVE = CHECKOUT / "tests/lab/serve.py"
 SERVICES = ("archive", "registry")
+ROOM_BYTES = 2 << 30  # trees 0.6 GiB, each host some 20 MiB and what a rollout puts there
 BOOT_S = 120.0  # 40 hosts took 13 s on two quiet cores
 
 
@@ -96,6 +98,22 @@ def require_programs() -> None:
         raise BadInput(f"the lab needs {', '.join(missing)} on this machine (run: tools/setup)")
 
 
+def require_room(places: Places) -> None:
+    """The state directory must be able to carry overlays, and the trees must fit."""
+    kind = run(["stat", "--file-system", "--format=%T", places.state]).out.strip()
+    if "overlay" in kind:
+        raise BadInput(
+            f"{places.state} lies on an overlay, which cannot carry the hosts' own "
+            "(set BEDPLATE_LAB to a directory on a real file system)"
+        )
+    free = min(shutil.disk_usage(path).free for path in (places.state, places.cache.parent) if path.exists())
+    if free < ROOM_BYTES:
+        raise BadInput(
+            f"{places.state} has {free >> 20} MiB free, a lab takes up to {ROOM_BYTES >> 20} "
+            "(make room, or set BEDPLATE_LAB to a directory that has it)"
+        )
+
+
 def status(places: Places) -> Status:
     """What there is of a lab, from what runs, not from what a file says."""
     found = record.read(places)
@@ -122,6 +140,7 @@ def up(places: Places, steps: Steps, *, nodes: int, fresh: bool) -> bool:
     if not site.FEWEST_NODES <= nodes <= MAX_NODES:
         raise BadInput(f"--nodes {nodes}: a lab has {site.FEWEST_NODES} to {MAX_NODES} nodes")
     with turn(places):
+        require_room(places)
         before = status(places)
         if before.state == "up" and before.record is not None and not fresh:
             _same(before.record, nodes)

@@ -32,6 +32,16 @@ def _lab(module: str) -> Any:
     return importlib.import_module(f"lab.{module}")
 
 
+def _hosts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    """Completes the name of a host: of the running lab's, ctl without one."""
+    names = _lab("record").hosts_of_record(_lab("places").places()) or ["ctl"]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _faults(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    return [name for name in _lab("faults").FAULTS if name.startswith(incomplete)]
+
+
 def _steps() -> "Steps":
     steps: Steps = _lab("steps").Steps(lambda line: click.echo(line, err=True))
     return steps
@@ -164,7 +174,7 @@ class _AfterDashes(click.Command):
 @lab.command(
     cls=_AfterDashes, context_settings=CONTEXT_SETTINGS, options_metavar="[--json] [HOST] [-- COMMAND...]",
 )  # fmt: skip
-@click.argument("host", default="ctl", metavar="")
+@click.argument("host", default="ctl", metavar="", shell_complete=_hosts)
 @json_option
 @click.pass_context
 def shell(ctx: click.Context, host: str, as_json: bool) -> None:
@@ -194,8 +204,8 @@ def shell(ctx: click.Context, host: str, as_json: bool) -> None:
 
 
 @lab.command("break", context_settings=CONTEXT_SETTINGS)
-@click.argument("node", required=False)
-@click.argument("fault", required=False)
+@click.argument("node", required=False, shell_complete=_hosts)
+@click.argument("fault", required=False, shell_complete=_faults)
 @click.option("--mend", is_flag=True, help="Undo the fault.")
 @click.option("--list", "list_", is_flag=True, help="The faults there are.")
 @json_option
