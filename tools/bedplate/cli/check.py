@@ -17,8 +17,9 @@ NOT_ASKED = "not asked"
 @json_option
 @click.pass_obj
 def check(root: Path, *, online: bool, as_json: bool) -> int:
-    """Check fleet, models, environments, images and locks of the site, and list every fault.
+    """Check the site, and list every fault of every file.
 
+    Fleet, models, environments, images, locks.
     What only an archive or a registry knows is "not asked" without --online: that is no pass.
 
     \b

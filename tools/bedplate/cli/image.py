@@ -27,7 +27,7 @@ _NEXT = {None: "build", Stage.BUILT: "push", Stage.PUSHED: "import", Stage.IMPOR
 
 @click.group()
 def image() -> None:
-    """Build an environment's image, publish it, make the nodes' file of it, and bring that to the nodes.
+    """Build an environment's image, and bring it to the nodes.
 
     \b
     Example:
@@ -44,7 +44,7 @@ def image() -> None:
 @json_option
 @click.pass_obj
 def build(root: Path, env: str, as_json: bool) -> None:
-    """Build the image of ENV from its definition and record what came of it.
+    """Build the image of ENV from its definition, and record it.
 
     An image that was built from the same definition is left as it is.
 
@@ -60,7 +60,7 @@ def build(root: Path, env: str, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def push(root: Path, env: str, as_json: bool) -> None:
-    """Push the built image of ENV to its registry, and check there what arrived.
+    """Push the image of ENV to its registry, and check what arrived.
 
     \b
     Example:
@@ -74,7 +74,7 @@ def push(root: Path, env: str, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def import_(root: Path, env: str, as_json: bool) -> None:
-    """Make the squashfs that jobs start from, out of the pushed image of ENV.
+    """Make the squashfs that jobs start from, of the pushed image.
 
     \b
     Example:
@@ -92,8 +92,9 @@ def import_(root: Path, env: str, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def place(root: Path, env: str, nodes: str | None, width: int, as_json: bool) -> None:
-    """Bring the squashfs of ENV to the disks of its nodes; what is there already stays.
+    """Bring the squashfs of ENV to the disks of its nodes.
 
+    What is there already stays.
     The lock of ENV says which one; without a lock it is the one imported last. Exit 4 if a node failed.
 
     \b
@@ -117,7 +118,7 @@ def place(root: Path, env: str, nodes: str | None, width: int, as_json: bool) ->
 @json_option
 @click.pass_obj
 def show(root: Path, env: str, as_json: bool) -> None:
-    """Show what was made of the image of ENV, and what is to be done next.
+    """Show what was made of the image of ENV, and what is next.
 
     \b
     Example:

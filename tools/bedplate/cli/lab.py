@@ -49,8 +49,9 @@ def _steps() -> "Steps":
 
 @click.group(context_settings=CONTEXT_SETTINGS)
 def lab() -> None:
-    """A fleet to try things on: real Debian hosts, a signed apt archive and a registry, on this machine alone.
+    """A fleet to try things on, on this machine alone.
 
+    Real Debian hosts, a signed apt archive and a registry.
     Nothing of it can be reached from outside, and `down` leaves nothing running. Needs root.
 
     \b
@@ -66,7 +67,9 @@ def lab() -> None:
 @click.option("--fresh", is_flag=True, help="End a running lab, with all that is in it, and start anew.")
 @json_option
 def up(nodes: int, fresh: bool, as_json: bool) -> None:
-    """Start the lab; one that runs already is left as it is, what a dead one left is cleaned up.
+    """Start the lab, unless it runs already.
+
+    What a dead one left is cleaned up.
 
     \b
     Example:
@@ -86,7 +89,9 @@ def up(nodes: int, fresh: bool, as_json: bool) -> None:
 @click.option("--purge", is_flag=True, help="Delete the cached trees and archive too: the next `up` builds them anew.")
 @json_option
 def down(purge: bool, as_json: bool) -> None:
-    """End the lab: hosts, services, namespaces, mounts, and what a dead one left of them.
+    """End the lab, and what a dead one left.
+
+    Hosts, services, namespaces, mounts.
 
     \b
     Example:
@@ -103,7 +108,9 @@ def down(purge: bool, as_json: bool) -> None:
 @lab.command(context_settings=CONTEXT_SETTINGS)
 @json_option
 def status(as_json: bool) -> None:
-    """What runs: hosts, addresses, archive, registry, and where the logs are. Exit code 4 when a part is broken.
+    """Say what runs, and where the logs are.
+
+    Hosts, addresses, archive, registry. Exit code 4 when a part is broken.
 
     \b
     Example:
@@ -178,7 +185,9 @@ class _AfterDashes(click.Command):
 @json_option
 @click.pass_context
 def shell(ctx: click.Context, host: str, as_json: bool) -> None:
-    """A shell in a host (ctl when none is named), or one command there, whose exit code is then ours.
+    """Open a shell in a host, or run one command there.
+
+    HOST is ctl when none is named; the exit code is the command's.
 
     In ctl the site is chosen already and the working directory is the checkout: `bedplate check` just works.
     With --json a command's exit code and output are printed as a document.
@@ -210,7 +219,7 @@ def shell(ctx: click.Context, host: str, as_json: bool) -> None:
 @click.option("--list", "list_", is_flag=True, help="The faults there are.")
 @json_option
 def break_(node: str | None, fault: str | None, mend: bool, list_: bool, as_json: bool) -> None:
-    """Break a node on purpose, in a way that real nodes break, or mend it.
+    """Break a node on purpose, as real nodes break, or mend it.
 
     \b
     Example:

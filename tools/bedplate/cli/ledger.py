@@ -29,7 +29,9 @@ Found = tuple[int, Judged]
 
 @click.group
 def ledger() -> None:
-    """Read the ledger: what was locked, built, rolled out, verified and rolled back, in the order it happened.
+    """Read the ledger: all that happened, in order.
+
+    What was locked, built, rolled out, verified and rolled back.
 
     \b
     Example:
@@ -51,8 +53,9 @@ def log(
     root: Path, *, nodes: str | None, env: str | None, kinds: tuple[str, ...], since: str | None,
     last: int | None, as_json: bool,
 ) -> int:  # fmt: skip
-    """Print events, one a line: id, UTC time, actor, kind, subjects, environment, and what it says.
+    """Print events, one a line.
 
+    Id, UTC time, actor, kind, subjects, environment, and what it says.
     An event that is not what was recorded is always printed, marked, and makes the exit code 5.
 
     \b
@@ -94,7 +97,9 @@ def log(
 @json_option
 @click.pass_obj
 def show(root: Path, event_id: int, *, as_json: bool) -> int:
-    """Print one event whole, its hashes, and whether they and its neighbours' hold.
+    """Print one event whole, and whether its hashes hold.
+
+    Its own, and those that link it to its neighbours.
 
     \b
     Example:
@@ -118,8 +123,9 @@ def show(root: Path, event_id: int, *, as_json: bool) -> int:
 @json_option
 @click.pass_obj
 def verify(root: Path, *, noted: str | None, as_json: bool) -> int:
-    """Recompute every hash over the stored bytes, and name every event and guard that is damaged (exit code 5).
+    """Recompute every hash, and name all that is damaged.
 
+    Hashes are of the stored bytes; exit code 5 when an event or a guard is damaged.
     The chain alone cannot see that its newest events were cut off: note the head that this prints, elsewhere,
     and compare with --head.
 

@@ -22,8 +22,9 @@ SAID = {
 @json_option
 @click.pass_obj
 def lock(site_path: Path, environment: str, as_json: bool) -> None:
-    """Find the exact bytes of ENV: packages of the archive, the image, the configuration.
+    """Find the exact bytes that ENV means, and record them.
 
+    Packages of the archive, the image, the configuration.
     Writes environments/ENV.lock.json and records it in the ledger, or tells every fault and writes nothing.
     What the ledger knows is never changed: a change is a new environment.
 

@@ -21,7 +21,9 @@ from bedplate.sources.site import open_site
 @json_option
 @click.pass_obj
 def render(root: Path, environment: str, nodes: str | None, output: Path | None, as_json: bool) -> None:
-    """Render the files of nodes from a lock and their fleet entries; same input, same bytes.
+    """Render the files that nodes get, from a lock and the fleet.
+
+    Same input, same bytes.
 
     \b
     Example:

@@ -124,7 +124,9 @@ class Prospect:
 @json_option
 @click.pass_obj
 def plan(root: Path, /, environment: str, as_json: bool, **options: Any) -> None:
-    """Show what a rollout would do: which nodes, in which batches, what changes, how long.
+    """Show what a rollout would do.
+
+    Which nodes, in which batches, what changes, how long.
 
     \b
     Example:
@@ -145,7 +147,9 @@ def plan(root: Path, /, environment: str, as_json: bool, **options: Any) -> None
 @json_option
 @click.pass_obj
 def rollout(root: Path, /, environment: str, yes: bool, as_json: bool, **options: Any) -> None:
-    """Bring nodes to an environment: canary, small group, rest; stop at the failure budget; record every step.
+    """Bring nodes to an environment, in batches.
+
+    Canary, small group, rest; it stops at the failure budget and records every step.
 
     Shows the plan, asks, then runs `ansible-playbook playbooks/rollout.yml -e target=ENV` and draws its progress.
     Exit codes: 0 every node runs ENV; 3 stopped by policy; 4 nodes failed or are in doubt; 6 a rollout runs already.
@@ -166,7 +170,7 @@ def rollout(root: Path, /, environment: str, yes: bool, as_json: bool, **options
 @json_option
 @click.pass_obj
 def rollback(root: Path, /, environment: str | None, yes: bool, as_json: bool, **options: Any) -> None:
-    """Bring nodes back to an environment that they ran before, and prove that they are what they were.
+    """Bring nodes back to an earlier environment, and prove it.
 
     Without ENV: the one that most of the nodes ran before. Before anything is touched: the lock is the recorded
     one, templates render to it, the archive has every package and the registry the image. Afterwards packages,

@@ -22,8 +22,9 @@ WHY_SHOWN = 120  # characters of a reason; all of it: bedplate status --json
 @json_option
 @click.pass_obj
 def status(root: Path, nodes: str | None, as_json: bool) -> None:
-    """Say for every node what it runs, since when, when it was verified, and what is in doubt.
+    """Say what every node runs, and what is in doubt.
 
+    Since when, when verified, what was tried last.
     Read from the ledger; nothing is asked of the nodes (that is `bedplate verify`).
 
     \b

@@ -22,8 +22,9 @@ from bedplate.sources.site import Site, open_site
 @json_option
 @click.pass_obj
 def verify(root: Path, environment: str | None, nodes: str | None, as_json: bool) -> None:
-    """Hold nodes against their lock with testinfra over ssh, and record the verdicts.
+    """Hold nodes against their lock, and record the verdicts.
 
+    With pytest and testinfra, over ssh.
     Without ENV each node is held against the environment that the ledger says it runs.
     Exit code 5: a node differs; 4: a node did not answer, or nothing is known of it.
 
