@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from bedplate.model.layers import Layer
 from bedplate.observe.expectation import Expectation
 from bedplate.observe.observed import Observed
 
@@ -24,27 +25,12 @@ def packages(expected: Expectation, layer: str) -> dict[str, str]:
     return expected.packages_of(layer)
 
 
-@pytest.mark.layer("os")
-def test_packages_of_the_operating_system(node: str, expected: Expectation, observed: Observed) -> None:
-    found = differences(packages(expected, "os"), observed)
-    assert not found, found
-
-
-@pytest.mark.layer("kernel")
-def test_packages_of_the_kernel(node: str, expected: Expectation, observed: Observed) -> None:
-    found = differences(packages(expected, "kernel"), observed)
-    assert not found, found
-
-
-@pytest.mark.layer("driver")
-def test_packages_of_the_driver(node: str, expected: Expectation, observed: Observed) -> None:
-    found = differences(packages(expected, "driver"), observed)
-    assert not found, found
-
-
-@pytest.mark.layer("fabric")
-def test_packages_of_the_fabric(node: str, expected: Expectation, observed: Observed) -> None:
-    found = differences(packages(expected, "fabric"), observed)
+@pytest.mark.parametrize("layer", [pytest.param(layer.value, marks=pytest.mark.layer(layer.value)) for layer in Layer])
+def test_packages(node: str, layer: str, expected: Expectation, observed: Observed) -> None:
+    wanted = packages(expected, layer)
+    if not wanted:
+        pytest.skip("the lock has no packages of this layer")
+    found = differences(wanted, observed)
     assert not found, found
 
 
