@@ -18,14 +18,17 @@ import click
 
 from bedplate.model.faults import BedplateError
 from bedplate.model.nodes import fold as fold_names
-
 from lab.lifecycle import down, up
-from lab.places import CONTROLLER, places
+from lab.places import CONTROLLER, MAX_NODES, places
 from lab.run import inside, on
 from lab.steps import Steps
 
 ENVIRONMENTS = ("A", "B")
 FAULT = "bad-package"
+LEFT = """The lab is left as it is:
+  .venv/bin/bedplate lab status
+  .venv/bin/bedplate lab shell                # the controller host: bedplate status, bedplate ledger log
+  .venv/bin/bedplate lab down                 # or tools/demo again: it begins with a fresh lab"""
 DIFFERENCES, NODE_FAILED = 5, 4  # exit codes, see docs/commands.md
 
 
@@ -131,7 +134,7 @@ class Demo:
         self.told.batches = len(rollouts)
 
     def run(self) -> None:
-        for step in (self.lab, self.images, self.locks, self.first, self.upgrade, self.back, self.story):
+        for step in (self.lab, self.images, self.locks, self.first, self.upgrade, self.back, self.story, self.prove):
             step()
 
     # --- what the steps need -----------------------------------------------------------------------
@@ -158,36 +161,38 @@ class Demo:
                         found.setdefault(subject.removeprefix("node:"), []).append(body["facts"])
         return {node: len(found.get(node, [])) > 1 and found[node][0] == found[node][-1] for node in self.told.nodes}
 
+    def prove(self) -> None:
+        wrong = [node for node, same in self.told.equal.items() if not same]
+        if wrong or not self.told.equal:
+            raise DemoFailed(f"rollback equality does not hold on {fold_names(wrong) or 'any node'}")
+
     def last_lines(self) -> None:
         told, seconds = self.told, time.monotonic() - self._began
-        equal = sum(told.equal.values())
         self.say(
             f"\n{len(told.nodes)} nodes ({fold_names(told.nodes)}), {told.batches} batches in 3 rollouts, "
             f"failures injected: {len(told.failures)} ({', '.join(told.failures)}), {seconds:.0f} seconds"
         )
-        if equal != len(told.nodes):
-            wrong = fold_names(node for node, same in told.equal.items() if not same)
-            raise DemoFailed(f"rollback equality does not hold on {wrong}")
         self.say(
-            f"rollback equality held: packages, files and image of {equal} of {len(told.nodes)} nodes equal the first A"
+            f"rollback equality held: packages, files and image of {len(told.equal)} of {len(told.nodes)} nodes "
+            "equal the first A"
         )
 
 
 @click.command()
-@click.option("--nodes", default=8, show_default=True, help="How many nodes the lab has.")
+@click.option("--nodes", type=click.IntRange(2, MAX_NODES), default=8, show_default=True, help="Nodes of the lab.")
 @click.option("--down", "end", is_flag=True, help="End the lab afterwards.")
 def main(nodes: int, end: bool) -> None:
     """Carry a lab fleet from bare hosts to a recorded environment, upgrade it and roll it back."""
     demo = Demo(nodes)
     try:
         demo.run()
-    except BedplateError as fault:
-        click.echo(f"\ndemo: {fault}", err=True)
-        click.echo("The lab is left as it is: bedplate lab status; bedplate lab shell; bedplate lab down", err=True)
-        sys.exit(fault.exit_code)
-    if end:
-        down(places(), Steps(demo.say), purge=False)
-    else:
+        if end:
+            down(places(), Steps(demo.say), purge=False)
+    except (BedplateError, KeyboardInterrupt) as fault:
+        click.echo(f"\ndemo: {fault if isinstance(fault, BedplateError) else 'interrupted'}", err=True)
+        click.echo(LEFT, err=True)
+        sys.exit(fault.exit_code if isinstance(fault, BedplateError) else 130)
+    if not end:
         demo.say(
             "\nThe lab is still up. Look around:\n"
             "  .venv/bin/bedplate lab shell                # the controller host: bedplate, ansible-playbook, pytest\n"
