@@ -76,7 +76,8 @@ def read_report(text: str) -> tuple[list[Row], dict[str, dict[str, str]], bool]:
 
 
 def _silent(rows: Sequence[Row], checks: Mapping[str, int]) -> list[Row]:
-    answered = {node: len({row.check for row in rows if row.node == node}) for node in checks}
+    # A check that is asked for each layer is one for each.
+    answered = {node: len({(row.check, row.layer) for row in rows if row.node == node}) for node in checks}
     return [
         Row(node, "every check", "os", ERROR, f"{answered[node]} of {wanted} checks gave a result")
         for node, wanted in checks.items()
