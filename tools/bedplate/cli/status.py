@@ -8,7 +8,8 @@ from bedplate.act import controllerlock
 from bedplate.act.rollout import LOCK_FILE
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
-from bedplate.decide.fold import NodeState, World
+from bedplate.decide.fold import NodeState, Status, World
+from bedplate.model.nodes import fold
 from bedplate.observe.running import world as read_world
 from bedplate.sources.site import Site, open_site
 
@@ -42,10 +43,12 @@ def status(root: Path, nodes: str | None, as_json: bool) -> None:
             "unfinished_rollouts": [r.number for r in unfinished], "ledger_event": world.head,
         })  # fmt: skip
         return
-    print_table(
-        ["node", "kind", "rack", "status", "runs", "verified at", "last attempt"],
-        [_row(site, world, name) for name in names],
-    )
+    # A node of which nothing is known has nothing to say in a row of its own: of a new fleet that would be all.
+    unseen = [name for name in names if world.state(name).status is Status.NEVER and world.state(name).rollout is None]
+    if rows := [_row(site, world, name) for name in names if name not in unseen]:
+        print_table(["node", "kind", "rack", "status", "runs", "verified at (UTC)", "last attempt"], rows)
+    if unseen:
+        click.echo(f"never seen: {fold(unseen)}")
     counts: dict[str, int] = {}
     for name in names:
         counts[str(world.state(name).status)] = counts.get(str(world.state(name).status), 0) + 1
