@@ -85,6 +85,18 @@ def _locked(path: Path) -> Iterator[None]:
             file.truncate(0)
 
 
+def at_work(places: Places) -> str | None:
+    """Who works on the lab now: a lab that is on its way is not whole, and not broken either."""
+    if not places.lock.exists():
+        return None
+    with places.lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return file.read().strip() or "one that just began"
+    return None
+
+
 def require_root() -> None:
     if os.geteuid() != 0:
         raise BadInput("a lab makes network namespaces, mounts and hosts: run it as root (sudo bedplate lab ...)")

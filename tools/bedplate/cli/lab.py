@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bedplate.cli.output import json_option, print_json, print_table
-from bedplate.model.faults import BadInput, NodesFailed
+from bedplate.model.faults import BadInput, Busy, NodesFailed
 
 if TYPE_CHECKING:
     from lab.lifecycle import Status
@@ -110,7 +110,8 @@ def down(purge: bool, as_json: bool) -> None:
 def status(as_json: bool) -> None:
     """Say what runs, and where the logs are.
 
-    Hosts, addresses, archive, registry. Exit code 4 when a part is broken.
+    Hosts, addresses, archive, registry. Exit code 4 when a part is broken, 6 while it comes
+    up or goes down.
 
     \b
     Example:
@@ -132,6 +133,9 @@ def status(as_json: bool) -> None:
         for thing in document["left"]:
             click.echo(f"left behind: {thing}")
     if document["state"] == "broken":
+        places = _lab("places").places()
+        if who := _lab("lifecycle").at_work(places):
+            raise Busy(f"the lab is on its way: a lab command works on {places.state}: {who} (wait for it)")
         raise NodesFailed("the lab is not whole (run: bedplate lab up, which cleans up, or bedplate lab down)")
 
 
