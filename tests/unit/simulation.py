@@ -89,8 +89,8 @@ class Simulation:
             return list(ledger.verify())
 
 
-def lock_site(site: Site, name: str) -> LockDocument:
-    """A lock as `bedplate lock` would write and record it, of packages that no archive has."""
+def lock_site(site: Site, name: str, *, packages: int = 0) -> LockDocument:
+    """A lock as `bedplate lock` would write and record it, of packages that no archive has; more of them on demand."""
     environment = site.environment(name)
     sources = {path: sha256(data) for path, data in checkout.roles().items()}
     made = set_at(document(), "spec_sha256", environment.spec_sha256)
@@ -98,9 +98,15 @@ def lock_site(site: Site, name: str) -> LockDocument:
     made = set_at(made, "archive/key_sha256", sha256(site.key_path(environment.archive.key).read_bytes()))
     made = set_at(made, "config/templates", {p: h for p, h in sources.items() if "/templates/" in p})
     made = set_at(made, "config/files_sha256", {p: h for p, h in sources.items() if "/templates/" not in p})
+    for number in range(packages):
+        made["packages"]["gpu"][f"filler-{number:04d}"] = made["packages"]["gpu"]["libnuma1"]
     lock = parse_lock(lock_text(made), f"{name}.lock.json")
     site.lock_path(name).write_text(lock_text(made))
-    with Ledger.open(site.ledger_url) as ledger:
-        body = {"environment": name, "identity": lock.identity, "document": lock.document}
-        ledger.append(Draft(RESOLVED, (f"environment:{name}",), body, lock.identity))
+    record_lock(site, lock)
     return lock
+
+
+def record_lock(site: Site, lock: LockDocument) -> None:
+    with Ledger.open(site.ledger_url) as ledger:
+        body = {"environment": lock.name, "identity": lock.identity, "document": lock.document}
+        ledger.append(Draft(RESOLVED, (f"environment:{lock.name}",), body, lock.identity))
