@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.decide.render import (
     FileEntry,
+    Rendering,
     file_entries,
     manifest,
     manifest_sha256,
@@ -102,6 +103,8 @@ def test_templates_read_as_ansible_reads_them(text: bytes, rendered: bytes) -> N
         (b"x\n{{ node.__class__.__mro__ }}\n", 2, "unsafe"),
         (b"{{ packages.append(1) }}\n", 1, "unsafe"),
         (b"\xff\n", None, "utf-8"),
+        (b"x\n{{ [1, 2] | random }}\n", 2, "random"),
+        (b"{{ lipsum() }}\n", 1, "lipsum"),
     ],
 )
 def test_a_template_that_does_not_render_is_named_with_line_and_node(text: bytes, line: int | None, said: str) -> None:
@@ -134,6 +137,26 @@ def test_templates_that_are_not_those_of_the_lock_are_refused(sources: dict[str,
     with pytest.raises(Refused, match="not those of lock A") as caught:
         render_node(lock_of(SOURCES), node("n1"), sources)
     assert named in str(caught.value)
+
+
+def test_many_nodes_render_as_each_alone() -> None:
+    rendering = Rendering(lock_of(SOURCES), SOURCES)
+    for name in ("n1", "n2", "n1"):
+        assert rendering.files(node(name)) == render_node(lock_of(SOURCES), node(name), SOURCES)
+    assert rendering.files(node("n1"))[1] is rendering.files(node("n2"))[1], "what names no node is rendered once"
+
+
+def test_a_node_of_a_kind_that_the_lock_is_not_for_is_refused() -> None:
+    with pytest.raises(BadInput, match="not for kind cpu"):
+        render_node(lock_of(SOURCES), node("n1", kind="cpu"), SOURCES)
+
+
+def test_a_template_that_fails_fails_for_every_node() -> None:
+    sources = template(b"{{ nothing")
+    rendering = Rendering(lock_of(sources), sources)
+    for name in ("n1", "n2"):
+        with pytest.raises(BadInput, match=f"for {name}: "):
+            rendering.files(node(name))
 
 
 # --- files.yml ------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from bedplate.decide.fold import ROLLOUT, NodeState, Status, World, fold, mark_o
 from bedplate.decide.judge import Verdict, judge
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.decide.plan import Plan, make_plan
-from bedplate.decide.render import RenderedFile, refuse_other_templates, render_node
+from bedplate.decide.render import RenderedFile, Rendering, refuse_other_templates
 from bedplate.ledger.store import Ledger
 from bedplate.model.environment import Environment, Policy
 from bedplate.model.event import Draft
@@ -293,11 +293,11 @@ def locked(site: Site, environment: str) -> LockDocument:
 
 
 @cache
-def _sources() -> Mapping[str, bytes]:
-    return checkout.roles()
+def _rendering(site: Site, environment: str) -> Rendering:
+    return Rendering(locked(site, environment), checkout.roles())
 
 
 @cache
 def rendered(site: Site, environment: str, node: str) -> tuple[RenderedFile, ...]:
     """The files of a node under an environment; kept for the life of the process."""
-    return tuple(render_node(locked(site, environment), site.fleet.nodes[node], _sources()))
+    return tuple(_rendering(site, environment).files(site.fleet.nodes[node]))

@@ -7,7 +7,7 @@ import click
 
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
-from bedplate.decide.render import manifest, manifest_sha256, render_node
+from bedplate.decide.render import Rendering, manifest, manifest_sha256
 from bedplate.model.nodes import fold as fold_names
 from bedplate.sources import checkout
 from bedplate.sources.files import write_whole
@@ -30,13 +30,14 @@ def render(root: Path, environment: str, nodes: str | None, output: Path | None,
       bedplate render A --nodes n1 --output /tmp/rendered
     """
     site = open_site(root)
-    lock, sources = site.lock(environment), checkout.roles()
+    lock = site.lock(environment)
+    rendering = Rendering(lock, checkout.roles())
     wanted = set(node_names(site, nodes)) if nodes else None
     chosen = [n for n in site.fleet.nodes_of(lock.kinds) if wanted is None or n.name in wanted]
     result = {}
     by_manifest: dict[str, list[str]] = {}
     for node in chosen:
-        files = render_node(lock, node, sources)
+        files = rendering.files(node)
         result[node.name] = {"manifest_sha256": manifest_sha256(files), "files": manifest(files)}
         by_manifest.setdefault(manifest_sha256(files), []).append(node.name)
         if output:

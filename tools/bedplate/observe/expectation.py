@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bedplate.decide.lockdoc import LockDocument
-from bedplate.decide.render import manifest, render_node
+from bedplate.decide.render import Rendering, manifest
 from bedplate.model.faults import BadInput
 from bedplate.model.fleet import Node
 from bedplate.model.layers import Layer
@@ -46,6 +46,7 @@ def expectations(site: Site, asked: Mapping[str, str]) -> dict[str, Expectation]
         raise BadInput(f"no such node in {site.fleet_path}: {', '.join(unknown)}")
     locks = {name: site.lock(name) for name in sorted(set(asked.values()))}
     sources = checkout.roles()
+    renderings = {name: Rendering(lock, sources) for name, lock in locks.items()}
     result = {}
     for name, environment in asked.items():
         lock, node = locks[environment], site.fleet.nodes[name]
@@ -55,7 +56,7 @@ def expectations(site: Site, asked: Mapping[str, str]) -> dict[str, Expectation]
             node, lock,
             packages={p: package.version for p, package in closure.items()},
             layer_of={p: str(package.layer) for p, package in closure.items()},
-            files=manifest(render_node(lock, node, sources)),
+            files=manifest(renderings[environment].files(node)),
             image=(f"{IMAGES}/{squashfs.replace(':', '-')}.sqsh", squashfs) if squashfs else None,
             unmanaged={str(layer): reason for layer in Layer if (reason := lock.unmanaged(layer)) is not None},
         )  # fmt: skip
