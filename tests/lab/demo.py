@@ -25,6 +25,7 @@ from lab.steps import Steps
 
 ENVIRONMENTS = ("A", "B")
 FAULT = "bad-package"
+STORY = ("lock", "rollout", "batch", "node.failed", "node.done")  # and not each step of each node
 LEFT = """The lab is left as it is:
   .venv/bin/bedplate lab status
   .venv/bin/bedplate lab shell                # the controller host: bedplate status, bedplate ledger log
@@ -126,7 +127,8 @@ class Demo:
 
     def story(self) -> None:
         self.chapter(8, "The story, from the ledger")
-        self.ctl("bedplate", "ledger", "log", "--last", "25")
+        kinds = [word for kind in STORY for word in ("--kind", kind)]
+        self.ctl("bedplate", "ledger", "log", *kinds)
         self.ctl("bedplate", "ledger", "verify")
         self.ctl("bedplate", "diff", "A", "B", ends=[DIFFERENCES])
         self.ctl("bedplate", "status")
