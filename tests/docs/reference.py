@@ -9,7 +9,9 @@ HEAD = """# Commands
 Generated from the commands by `tests/docs/reference.py`; a test fails when it differs.
 
 `bedplate --site DIR COMMAND`: the site is chosen by `--site` or `BEDPLATE_SITE`; ENV is the name of an environment,
-NODESET a host list like `gpu[001-640]`. Completion: `eval "$(_BEDPLATE_COMPLETE=bash_source bedplate)"`, or `zsh_source`.
+NODESET a host list like `gpu[001-640]`.
+
+Completion: `eval "$(_BEDPLATE_COMPLETE=bash_source bedplate)"`, or `zsh_source`.
 
 | exit code | meaning |
 |---|---|
@@ -21,6 +23,9 @@ NODESET a host list like `gpu[001-640]`. Completion: `eval "$(_BEDPLATE_COMPLETE
 | 5 | differences found |
 | 6 | busy: somebody else is at it |
 """
+
+
+HELP = bedplate.context_settings["help_option_names"]
 
 
 def commands(command: click.Command, path: str) -> list[tuple[str, click.Command]]:
@@ -37,7 +42,10 @@ def commands(command: click.Command, path: str) -> list[tuple[str, click.Command
 def page() -> str:
     parts = [HEAD]
     for path, command in commands(bedplate, "bedplate"):
-        context = click.Context(command, info_name=path, terminal_width=100, max_content_width=100)
+        # As when a command runs, the help option is named by the group: click keeps the names that it sees first.
+        context = click.Context(
+            command, info_name=path, terminal_width=100, max_content_width=100, help_option_names=HELP
+        )
         parts.append(f"\n## {path}\n\n```\n{command.get_help(context).strip()}\n```\n")
     return "".join(parts)
 

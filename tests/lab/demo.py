@@ -18,7 +18,7 @@ import click
 
 from bedplate.model.faults import BedplateError
 from bedplate.model.nodes import fold as fold_names
-from lab.lifecycle import down, up
+from lab.lifecycle import down, status, up
 from lab.places import CONTROLLER, MAX_NODES, places
 from lab.run import inside, on
 from lab.steps import Steps
@@ -192,7 +192,8 @@ def main(nodes: int, end: bool) -> None:
             down(places(), Steps(demo.say), purge=False)
     except (BedplateError, KeyboardInterrupt) as fault:
         click.echo(f"\ndemo: {fault if isinstance(fault, BedplateError) else 'interrupted'}", err=True)
-        click.echo(LEFT, err=True)
+        if status(places()).state != "down":
+            click.echo(LEFT, err=True)
         sys.exit(fault.exit_code if isinstance(fault, BedplateError) else 130)
     if not end:
         demo.say(
