@@ -330,8 +330,8 @@ def test_a_file_that_is_no_database_is_named(path: Path) -> None:
         ("UPDATE OR REPLACE event SET id = 11 WHERE id = 12", "never changed"),
         ("DELETE FROM event WHERE id = 12", "never deleted"),
         ("DELETE FROM event", "never deleted"),
-        (f"INSERT INTO event SELECT 14, {FIELDS}, sha256, sha256 FROM event WHERE id = 12", "follows the head"),  # noqa: S608
-        (f"INSERT INTO event SELECT 13, {FIELDS}, previous, sha256 FROM event WHERE id = 12", "follows the head"),  # noqa: S608
+        (f"INSERT INTO event SELECT 14, {FIELDS}, sha256, sha256 FROM event WHERE id = 12", "follows the head"),
+        (f"INSERT INTO event SELECT 13, {FIELDS}, previous, sha256 FROM event WHERE id = 12", "follows the head"),
         ("INSERT INTO event (at) VALUES ('')", "follows the head"),
         ("INSERT OR REPLACE INTO event SELECT * FROM event WHERE id = 12", "follows the head"),
         ("INSERT OR IGNORE INTO event SELECT * FROM event WHERE id = 12", "follows the head"),
@@ -364,7 +364,7 @@ def test_sqlite_itself_refuses_a_row_of_another_form(sound: Path, tmp_path: Path
         closing(sqlite3.connect(path)) as raw,
         pytest.raises(sqlite3.IntegrityError, match=r"CHECK|NOT NULL|cannot store"),
     ):
-        raw.execute(f"INSERT INTO event SELECT {row}, body_sha256, sha256, sha256 FROM event WHERE id = 12")  # noqa: S608
+        raw.execute(f"INSERT INTO event SELECT {row}, body_sha256, sha256, sha256 FROM event WHERE id = 12")
 
 
 def test_a_child_of_the_process_that_opened_it_is_refused_and_harms_nothing(path: Path) -> None:
@@ -439,10 +439,10 @@ def test_a_flipped_bit_in_any_column_names_the_event_and_no_other(
 ) -> None:
     path = copied(sound, tmp_path)
     with closing(sqlite3.connect(path)) as raw:
-        (data,) = raw.execute(f"SELECT CAST({column} AS BLOB) FROM event WHERE id = ?", (number,)).fetchone()  # noqa: S608
+        (data,) = raw.execute(f"SELECT CAST({column} AS BLOB) FROM event WHERE id = ?", (number,)).fetchone()
     changed = bytearray(data or b"\0")  # the environment of the last event is NULL
     changed[where % len(changed)] ^= 1 << bit
-    unguarded(path, f"UPDATE event SET {column} = CAST(x'{changed.hex()}' AS TEXT) WHERE id = {number}")  # noqa: S608
+    unguarded(path, f"UPDATE event SET {column} = CAST(x'{changed.hex()}' AS TEXT) WHERE id = {number}")
     with Ledger.read(url(path)) as ledger:
         assert {one.event_id for one in ledger.verify() if one.event_id is not None} == {number}
         assert ledger.event(number).wrong  # type: ignore[union-attr]
@@ -457,7 +457,7 @@ def test_a_flipped_bit_in_an_id_names_the_event(number: int, bit: int, sound: Pa
     moved = number ^ (1 << bit)
     if moved <= 12:
         moved += 16
-    unguarded(path, f"UPDATE event SET id = {moved} WHERE id = {number}")  # noqa: S608
+    unguarded(path, f"UPDATE event SET id = {moved} WHERE id = {number}")
     named = {one.event_id for one in damage(path)}
     assert {number, moved} <= named
 
