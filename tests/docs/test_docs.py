@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*/README.md"))]
 
 spec = importlib.util.spec_from_file_location("reference", Path(__file__).with_name("reference.py"))
-assert spec is not None and spec.loader is not None
+assert spec is not None
+assert spec.loader is not None
 reference = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(reference)
 COMMANDS = reference.commands(reference.bedplate, "bedplate")

@@ -288,8 +288,8 @@ def test_the_story_can_be_told_from_the_ledger(demo: Demo) -> None:
 def test_a_run_that_is_interrupted_says_where_things_stand(demo: Demo) -> None:
     """Ended by a signal: nodes of the batch in flight are in doubt, nothing else; the next run goes on."""
     running = subprocess.Popen(
-        inside(CTL).argv(["bedplate", "rollout", "A", "--yes", "--recheck"]), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        inside(CTL).argv(["bedplate", "rollout", "A", "--yes", "--recheck"]),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
     assert running.stdout is not None
     for line in running.stdout:

@@ -29,7 +29,7 @@ from bedplate.sources.site import open_site
 from unit.simulation import SIM, STEPS, Ran, Simulation
 from unit.site_sample import replace_in
 
-pytestmark = pytest.mark.ansible
+pytestmark = pytest.mark.slow
 
 ALL = {f"n{i}" for i in range(1, 9)}
 # The plan of 8 fresh nodes: n1 | n7 n8 | n2 n3 n5 n4 | n6, failure budget 1

@@ -94,7 +94,7 @@ def test_another_file_is_left_to_other_plugins(tmp_path: Path) -> None:
     assert not InventoryModule().verify_file(str(tmp_path / "hosts.yml"))
 
 
-@pytest.mark.ansible
+@pytest.mark.slow
 def test_a_fleet_with_faults_stops_ansible_with_all_of_them(site: Path) -> None:
     replace_in(site / "fleet.yml", '"n[1-6]"', '"n[1-6"')
     replace_in(site / "nodes.csv", "LAB-2", "LAB-1")
@@ -104,7 +104,7 @@ def test_a_fleet_with_faults_stops_ansible_with_all_of_them(site: Path) -> None:
     assert f"{site}/nodes.csv:4: serial LAB-1 stands there twice, first in line 3" in done.stderr
 
 
-@pytest.mark.ansible
+@pytest.mark.slow
 def test_the_example_is_the_default_and_refuses_every_connection() -> None:
     done = ansible("ansible", "gpu001", "-m", "ansible.builtin.raw", "-a", "true")
     assert done.returncode == 2

@@ -120,14 +120,14 @@ def test_yamllint_has_nothing_to_say() -> None:
     program("yamllint", "--strict", ".ansible-lint", ".yamllint", "inventory", "playbooks", "roles", "tests")
 
 
-@pytest.mark.ansible
+@pytest.mark.slow
 def test_playbooks_can_be_parsed_without_a_site() -> None:
     books = sorted((ROOT / "playbooks").glob("*.yml"))
     words = ("--syntax-check", "-i", "localhost,", *books)
     program("ansible-playbook", *words, ANSIBLE_INVENTORY_ENABLED="host_list")
 
 
-@pytest.mark.ansible
+@pytest.mark.slow
 def test_ansible_lint_has_nothing_to_say(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("localhost\n")
