@@ -123,7 +123,7 @@ def test_yamllint_has_nothing_to_say() -> None:
 @pytest.mark.slow
 def test_playbooks_can_be_parsed_without_a_site() -> None:
     books = sorted((ROOT / "playbooks").glob("*.yml"))
-    words = ("--syntax-check", "-i", "localhost,", *books)
+    words: list[str | Path] = ["--syntax-check", "-i", "localhost,", *books]
     program("ansible-playbook", *words, ANSIBLE_INVENTORY_ENABLED="host_list")
 
 

@@ -12,7 +12,7 @@ from bedplate.sources.site import Site
 __all__ = ["ActionModule"]
 
 
-def verify(_site: Site, asked: Mapping[str, str]) -> dict[str, Verification]:
+def verify(site: Site, asked: Mapping[str, str]) -> dict[str, Verification]:
     sim = connection_loader.get("sim", class_only=True)
     return {
         node: judge_node(
@@ -23,4 +23,4 @@ def verify(_site: Site, asked: Mapping[str, str]) -> dict[str, Verification]:
     }  # fmt: skip
 
 
-door.verify = verify
+door.verify = verify  # type: ignore[attr-defined]
