@@ -4,6 +4,7 @@ Each story is a site and the runs on it, one after another; stories run side by 
 start of a process. The tests say what must be true of them.
 """
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +26,7 @@ from bedplate.doors import plan as plan_door
 from bedplate.ledger.store import Ledger
 from bedplate.model.faults import BadInput, Busy, Refused
 from bedplate.sources import checkout
-from bedplate.sources.site import open_site
+from bedplate.sources.site import Site, open_site
 from unit.simulation import SIM, STEPS, Ran, Simulation
 from unit.site_sample import replace_in
 
@@ -363,6 +364,19 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Simulation:
     return Simulation(tmp_path)
 
 
+@pytest.fixture
+def dry() -> Iterator[Callable[[Site, Order], Session]]:
+    """Begins rollouts that change nothing, and closes their ledgers: Python 3.13 warns of those left open."""
+    with contextlib.ExitStack() as undo:
+
+        def begin(of: Site, order: Order) -> Session:
+            session = Session(of, order, dry=True)
+            undo.callback(session.ledger.close)
+            return session
+
+        yield begin
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -406,13 +420,15 @@ def test_an_order_that_cannot_be_carried_out_is_refused(
     assert controllerlock.holder(site.root / LOCK_FILE) is None, "a refused rollout holds the lock"
 
 
-def test_a_smaller_budget_needs_nobodys_word(site: Simulation) -> None:
-    session = Session(site.site, Order("A", failure_budget=0, limit=["n2"]), dry=True)
+def test_a_smaller_budget_needs_nobodys_word(site: Simulation, dry: Callable[[Site, Order], Session]) -> None:
+    session = dry(site.site, Order("A", failure_budget=0, limit=["n2"]))
     assert session.readiness.policy.failure_budget == 0
     assert session.plan.nodes == ["n2"]
 
 
-def test_a_site_that_is_no_longer_what_was_locked_is_refused(site: Simulation) -> None:
+def test_a_site_that_is_no_longer_what_was_locked_is_refused(
+    site: Simulation, dry: Callable[[Site, Order], Session]
+) -> None:
     def refusal(**given: Any) -> str:
         with pytest.raises((Refused, BadInput)) as caught:
             Session(open_site(site.root), Order("A"), dry=False)
@@ -432,7 +448,7 @@ def test_a_site_that_is_no_longer_what_was_locked_is_refused(site: Simulation) -
     replace_in(fleet, "site: sample", "site: sample\nexample: true")
     assert "example: true" in refusal()
     replace_in(fleet, "site: sample\nexample: true", "site: sample")
-    assert Session(open_site(site.root), Order("A"), dry=True).plan.nodes
+    assert dry(open_site(site.root), Order("A")).plan.nodes
 
 
 def test_templates_that_are_not_those_of_the_lock_are_refused(
@@ -450,8 +466,8 @@ def test_what_archive_or_registry_lack_is_refused(site: Simulation, monkeypatch:
         Session(site.site, Order("A"), dry=False)
 
 
-def test_a_node_that_left_the_fleet_holds_up_nobody(site: Simulation) -> None:
-    session = Session(site.site, Order("A"), dry=True)
+def test_a_node_that_left_the_fleet_holds_up_nobody(site: Simulation, dry: Callable[[Site, Order], Session]) -> None:
+    session = dry(site.site, Order("A"))
     for gone in ("n98", "n99"):
         session.failed(gone, "Install", "it was sold", unreachable=True)
     session.next_batch()
@@ -466,10 +482,12 @@ def test_a_node_that_left_the_fleet_holds_up_nobody(site: Simulation) -> None:
     assert session.verdict.reason.startswith("canary n1 is bad")
 
 
-def test_a_rollout_that_was_never_begun_or_cut_short_by_ansible_was_stopped(site: Simulation) -> None:
-    session = Session(site.site, Order("A"), dry=True)
+def test_a_rollout_that_was_never_begun_or_cut_short_by_ansible_was_stopped(
+    site: Simulation, dry: Callable[[Site, Order], Session]
+) -> None:
+    session = dry(site.site, Order("A"))
     assert session.end().rollouts[1].reason == "no batch began"
-    session = Session(site.site, Order("A", failure_budget=9, approved_by="Maria", reason="try"), dry=True)
+    session = dry(site.site, Order("A", failure_budget=9, approved_by="Maria", reason="try"))
     for index, batch in enumerate(session.plan.batches[:2]):
         session.next_batch()
         session.judge()
