@@ -5,8 +5,10 @@ import sys
 from collections.abc import Sequence
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 
 def print_json(document: object) -> None:
@@ -19,9 +21,11 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, tit
         for row in [columns, *rows]:
             click.echo("\t".join("" if cell is None else str(cell) for cell in row))
         return
-    table = Table(*columns, title=title, title_justify="left", header_style="bold")
+    table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD, show_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")  # what does not fit goes on below: half a digest is none
     for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
+        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))  # as it is: `[` is no markup
     Console().print(table)
 
 

@@ -14,6 +14,7 @@ from bedplate.observe.running import world as read_world
 from bedplate.sources.site import Site, open_site
 
 SHORT = 19  # characters of an identity: sha256: and 12 digits
+SECONDS = 19  # characters of a time, up to the seconds
 
 WHY_SHOWN = 120  # characters of a reason; all of it: bedplate status --json
 
@@ -70,7 +71,8 @@ def _row(site: Site, world: World, name: str) -> tuple[str, ...]:
         why = why if len(why) <= WHY_SHOWN else why[: WHY_SHOWN - 1] + "…"
         last = f"rollout {state.rollout} to {target}" + (f", at {state.step!r}: {why}" if why else "")
     runs = f"{world.names.get(state.runs, '?')} {state.runs[:SHORT]}" if state.runs else "-"
-    return name, node.kind, node.rack, str(state.status), runs, (state.verified_at or "-")[:SHORT], last
+    verified = (state.verified_at or "-")[:SECONDS].replace("T", " ")
+    return name, node.kind, node.rack, str(state.status), runs, verified, last
 
 
 def _document(world: World, state: NodeState) -> dict[str, object]:
