@@ -1,6 +1,6 @@
 """What a rollout costs its controller, against the same steps by stock `serial` Ansible on the same simulator.
 
-    python benchmarks/rollout_overhead.py [--nodes 60] [--steps 6] [--packages 500] [--repeat 3] [--json]
+    python benchmarks/rollout_overhead.py [--nodes 24] [--steps 10] [--packages 500] [--repeat 3] [--json]
 
 Both run the same steps on the same nodes in the same batches, with nodes that answer at once: what is left is the
 controller. "bedplate" is the play of playbooks/rollout.yml (plan, two gates a batch, every step of every node in
@@ -49,13 +49,13 @@ def main() -> None:
     given = arguments()
     with tempfile.TemporaryDirectory(prefix="bedplate-benchmark-", dir=given.directory) as folder:
         found = measure(Path(folder), given.nodes, given.steps, given.packages, given.repeat)
-    print(json.dumps(found, indent=2, sort_keys=True) if given.json else table(found))  # noqa: T201
+    print(json.dumps(found, indent=2, sort_keys=True) if given.json else table(found))
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--nodes", type=int, default=60)
-    parser.add_argument("--steps", type=int, default=6, help="tasks of a node, beside those of Bedplate itself")
+    parser.add_argument("--nodes", type=int, default=24)
+    parser.add_argument("--steps", type=int, default=10, help="tasks of a node, beside those of Bedplate itself")
     parser.add_argument("--packages", type=int, default=500, help="packages of the lock, for each node")
     parser.add_argument("--repeat", type=int, default=3, help="pairs of runs")
     parser.add_argument("--directory", help="where the ledger is written: a disk, since it is synced")
