@@ -1,5 +1,6 @@
 """Configuration files of the lock, byte for byte, and the frozen archive as the only source."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -8,10 +9,14 @@ from bedplate.observe.expectation import Expectation
 from bedplate.observe.observed import Observed
 
 
+def shown(entry: Mapping[str, str] | None) -> str:
+    return f"{entry['mode']} {entry['sha256']}" if entry else "absent"
+
+
 @pytest.mark.layer("config")
 def test_configuration_files(node: str, expected: Expectation, observed: Observed) -> None:
     wrong = [
-        f"{path} is {observed.files.get(path, 'absent')}, lock says {entry}"
+        f"{path} is {shown(observed.files.get(path))}, lock says {shown(entry)}"
         for path, entry in expected.files.items()
         if dict(observed.files.get(path, {})) != dict(entry)
     ]

@@ -103,7 +103,7 @@ def test_a_deleted_event_is_named() -> None:
     del rows[0], rows[2:5]
     assert [str(damage) for damage in check_chain(rows)] == [
         "event 1: is missing",
-        "event 4: to event 6 are missing (3 events)",
+        "event 4: this and all up to event 6 are missing (3 events)",
     ]
 
 
@@ -147,7 +147,7 @@ def test_a_cut_tail_is_seen_only_against_a_noted_head() -> None:
     rows = chain(9)
     assert named(rows[:6]) == [], "an unkeyed chain cannot see it"
     assert [str(damage) for damage in check_chain(rows[:6], expect_head=head(rows))] == [
-        "event 7: to event 9 are missing (3 events): the tail was cut off behind event 6"
+        "event 7: this and all up to event 9 are missing (3 events): the tail was cut off behind event 6"
     ]
     assert named([], head(rows)) == [1]
 

@@ -528,7 +528,10 @@ def test_a_cut_tail_is_named_when_the_head_was_noted(sound: Path, tmp_path: Path
     unguarded(path, "DELETE FROM event WHERE id > 9")
     assert damage(path) == []
     (found,) = damage(path, noted)
-    assert str(found) == "event 10: to event 12 are missing (3 events): the tail was cut off behind event 9"
+    assert (
+        str(found)
+        == "event 10: this and all up to event 12 are missing (3 events): the tail was cut off behind event 9"
+    )
     assert damage(tmp_path / "absent", noted)
 
 

@@ -82,18 +82,17 @@ def run_rollout(
 
 
 def _follow(site: Site, process: "subprocess.Popen[bytes]", token: str, follow: Callable[[World, int], None]) -> World:
-    ledger = Ledger.read(site.ledger_url)
-    world = fold(ledger.events())
-    while True:
-        ended = process.poll() is not None
-        world = fold(ledger.events(after=world.head), world)
-        record = _of(world, token)
-        if record is not None:
-            follow(world, record.number)
-        if ended:
-            ledger.close()
-            return world
-        time.sleep(POLL_S)
+    with Ledger.read(site.ledger_url) as ledger:
+        world = fold(ledger.events())
+        while True:
+            ended = process.poll() is not None
+            world = fold(ledger.events(after=world.head), world)
+            record = _of(world, token)
+            if record is not None:
+                follow(world, record.number)
+            if ended:
+                return world
+            time.sleep(POLL_S)
 
 
 def _of(world: World, token: str) -> RolloutState | None:

@@ -148,7 +148,8 @@ def show(root: Path, env: str, as_json: bool) -> None:
                 ("size", f"{record.squashfs.size} bytes"),
                 ("made by", f"{record.squashfs.tool} {record.squashfs.options}"),
             ]
-    rows.append(("next", f"bedplate image {_next(asked)} {env}"))
+    first = f"bedplate lock {env}, then " if _next(asked) == "place" and not site.lock_path(env).exists() else ""
+    rows.append(("next", f"{first}bedplate image {_next(asked)} {env}"))
     print_table(["what", "is"], rows)
 
 

@@ -12,18 +12,20 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from bedplate.act import controllerlock
 from bedplate.act.playbook import Outcome, judge_end, run_rollout
-from bedplate.act.rollout import Order, Readiness, planned, ready
+from bedplate.act.rollout import LOCK_FILE, Order, Readiness, planned, ready
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.decide.diff import differences
 from bedplate.decide.equality import Return, returns
-from bedplate.decide.fold import Status, World, fold
+from bedplate.decide.fold import BAD, Status, World, fold
 from bedplate.decide.forecast import expected_duration_s, leaving, seconds_a_batch
 from bedplate.decide.plan import Plan
 from bedplate.ledger.store import Ledger
-from bedplate.model.faults import BadInput, DifferencesFound, NodesFailed, Refused
+from bedplate.model.faults import BadInput, Busy, DifferencesFound, NodesFailed, Refused
 from bedplate.model.nodes import fold as fold_names
+from bedplate.observe.running import world as read_world
 from bedplate.sources.site import Site, open_site
 
 CHANGES_SHOWN = 40
@@ -56,12 +58,9 @@ class Prospect:
 
     def __init__(self, site: Site, order: Order) -> None:
         self.site, self.order = site, order
-        ledger = Ledger.read(site.ledger_url)
-        try:
+        with Ledger.read(site.ledger_url) as ledger:
             self.readiness: Readiness = ready(site, order, ledger)
             events = list(ledger.events())
-        finally:
-            ledger.close()
         self.world: World = fold(events)
         self.plan: Plan = planned(self.readiness, self.world, recheck=order.recheck)
         self.duration_s = expected_duration_s(self.plan, seconds_a_batch(events))
@@ -69,7 +68,8 @@ class Prospect:
     def changes(self) -> list[dict[str, object]]:
         """What differs between the environments that nodes leave and the target."""
         lock = self.readiness.lock
-        runs = {name: self.world.state(name).runs for name in self.plan.nodes}
+        unknown = [name for name in self.plan.nodes if self.world.state(name).status in BAD]
+        runs = {name: self.world.state(name).runs for name in self.plan.nodes if name not in unknown}
         result: list[dict[str, object]] = []
         for old in leaving(runs.values(), lock.identity):
             name = self.world.names.get(old, old)
@@ -81,6 +81,16 @@ class Prospect:
         if bare:
             result.append({"from": None, "nodes": bare, "differences": []})
         return result
+
+    def strays(self) -> list[str]:
+        """Nodes that stopped on the way to an environment: a line for each, what they have of it is unknown."""
+        lines = []
+        for name in self.plan.nodes:
+            state = self.world.state(name)
+            if state.status in BAD:
+                target = self.world.names.get(state.target or "", state.target)
+                lines.append(f"{name}: {state.status} on its way to {target}: what it has of it is unknown, all is set")
+        return lines
 
     def as_dict(self) -> dict[str, object]:
         policy = self.readiness.policy
@@ -114,6 +124,8 @@ class Prospect:
             print_table(["layer", "what", "now", "then"], rows[:CHANGES_SHOWN])
             if len(rows) > CHANGES_SHOWN:
                 click.echo(f"  and {len(rows) - CHANGES_SHOWN} more (bedplate diff {change['from']} {lock.name})")
+        for line in self.strays():
+            click.echo(line)
         expected = f"about {self.duration_s:.0f} s" if self.duration_s else "unknown: the ledger has no history"
         click.echo(f"Failure budget {self.readiness.policy.failure_budget}; expected duration {expected}")
 
@@ -159,6 +171,7 @@ def rollout(root: Path, /, environment: str, yes: bool, as_json: bool, **options
       bedplate rollout 2026.11-b --nodes n[1-4] --yes
     """
     site = open_site(root)
+    _refuse_busy(site)
     prospect, outcome = _run(site, _order(site, environment, options), "rollout", yes=yes, as_json=as_json)
     _finish(prospect, outcome, as_json=as_json, extra={})
 
@@ -182,16 +195,22 @@ def rollback(root: Path, /, environment: str | None, yes: bool, as_json: bool, *
       bedplate rollback --nodes n[1-4] --yes
     """
     site = open_site(root)
+    _refuse_busy(site)
     name = environment or _previous(site, options["nodes"])
     prospect, outcome = _run(site, _order(site, name, options), "rollback", yes=yes, as_json=as_json)
     back = _returns(prospect, outcome)
     _finish(prospect, outcome, as_json=as_json, extra={"equal": {r.node: r.equal for r in back}}, back=back)
 
 
+def _refuse_busy(site: Site) -> None:
+    """A plan made while a rollout runs would be of nodes in doubt, and could not be carried out."""
+    busy = None if site.fleet.example else controllerlock.holder(site.root / LOCK_FILE)
+    if busy:
+        raise Busy(busy)
+
+
 def _previous(site: Site, nodes: str | None) -> str:
-    ledger = Ledger.read(site.ledger_url)
-    world = fold(ledger.events())
-    ledger.close()
+    world = read_world(site)
     names = node_names(site, nodes) if nodes else list(site.fleet.nodes)
     before = []
     for name in names:
@@ -280,14 +299,12 @@ def _finish(
 def _returns(prospect: Prospect, outcome: Outcome | None) -> list[Return]:
     if outcome is None:
         return []
-    ledger = Ledger.read(prospect.site.ledger_url)
-    try:
+    with Ledger.read(prospect.site.ledger_url) as ledger:
         events = list(ledger.events())
-    finally:
-        ledger.close()
     subject = f"rollout:{outcome.record.number}"
     began = next(e.id for e in events if e.kind == "rollout.started" and subject in e.subjects)
-    return returns(events, prospect.plan.nodes, prospect.readiness.lock.identity, began)
+    nodes = [name for name in prospect.site.fleet.nodes if name in set(prospect.plan.nodes)]  # in the fleet's order
+    return returns(events, nodes, prospect.readiness.lock.identity, began)
 
 
 def _show_returns(back: list[Return], name: str) -> None:
@@ -305,7 +322,7 @@ def _show_returns(back: list[Return], name: str) -> None:
         rows.append(
             (r.node, r.then_event, r.now_event, *(r.now.get(k, "")[7:19] for k in ("packages", "files", "image")), said)
         )
-    print_table(["node", "event then", "event now", "packages", "files", "image", f"against the first {name}"], rows)
+    print_table(["node", "event then", "event now", "packages", "files", "image", f"against {name} before"], rows)
 
 
 class _progress:  # noqa: N801  used as a function

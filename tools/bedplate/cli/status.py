@@ -55,10 +55,9 @@ def status(root: Path, nodes: str | None, as_json: bool) -> None:
         counts[str(world.state(name).status)] = counts.get(str(world.state(name).status), 0) + 1
     click.echo(f"{len(names)} nodes: " + ", ".join(f"{n} {word}" for word, n in counts.items()))
     for record in unfinished:
-        word = (
-            running
-            or f"rollout {record.number} to {record.name} was not ended: its controller died; the same command goes on"
-        )
+        word = (running or "").removeprefix(
+            "another "
+        ) or f"rollout {record.number} to {record.name} was not ended: its controller died; the same command goes on"
         click.echo(word)
 
 

@@ -40,9 +40,8 @@ def verify(root: Path, environment: str | None, nodes: str | None, as_json: bool
             f"{site.fleet_path} has no node that {environment or 'an environment'} is for: nothing was verified"
         )
     found = verify_nodes(site, asked)
-    ledger = Ledger.open(site.ledger_url)
-    ledger.append(*(_draft(site, v) for v in found.values()))
-    ledger.close()
+    with Ledger.open(site.ledger_url) as ledger:
+        ledger.append(*(_draft(site, v) for v in found.values()))
     if as_json:
         print_json({"nodes": {v.node: v.body() for v in found.values()}, "never_seen": unknown})
     else:

@@ -160,7 +160,7 @@ def _misfit(row: Row, links: frozenset[bytes]) -> str:
 
 
 def _missing(first: int, last: int) -> str:
-    return "is missing" if first == last else f"to event {last} are missing ({last - first + 1} events)"
+    return "is missing" if first == last else f"this and all up to event {last} are missing ({last - first + 1} events)"
 
 
 def _unreadable(rows: Unreadable) -> str:

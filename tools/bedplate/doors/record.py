@@ -155,9 +155,8 @@ def _outside_a_rollout(result: Any) -> None:
     verified = body["bedplate_verified"]
     subjects = (f"node:{result.host.name}", f"environment:{verified['environment']}")
     try:
-        ledger = Ledger.open(site_door.current().ledger_url)
-        ledger.append(Draft("node.verified", subjects, verified, body["bedplate_identity"]))
-        ledger.close()
+        with Ledger.open(site_door.current().ledger_url) as ledger:
+            ledger.append(Draft("node.verified", subjects, verified, body["bedplate_identity"]))
     except Exception as fault:
         raise SystemExit(f"the ledger cannot be written: {fault}") from fault
 

@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 import testinfra
 
-from bedplate.decide.fold import fold
-from bedplate.ledger.store import Ledger
 from bedplate.model.faults import BedplateError
 from bedplate.model.nodes import expand
 from bedplate.observe.expectation import Expectation, expectations
 from bedplate.observe.observed import Observed, look
+from bedplate.observe.running import world as read_world
 from bedplate.observe.sshargs import ssh_arguments
 from bedplate.sources.site import Site, open_site
 
@@ -72,9 +71,7 @@ def _asked(config: pytest.Config, site: Site) -> dict[str, str]:
     if environment:
         kinds = site.environment(environment).kinds
         return dict.fromkeys(names or [node.name for node in site.fleet.nodes_of(kinds)], environment)
-    ledger = Ledger.read(site.ledger_url)
-    world = fold(ledger.events())
-    ledger.close()
+    world = read_world(site)
     runs = {name: world.names[str(state.runs)] for name, state in world.nodes.items() if state.runs}
     lost = sorted(set(names) - runs.keys())
     if lost:

@@ -7,11 +7,8 @@ from bedplate.sources.site import Site
 
 def world(site: Site) -> World:
     """Everything the ledger says now."""
-    ledger = Ledger.read(site.ledger_url)
-    try:
+    with Ledger.read(site.ledger_url) as ledger:
         return fold(ledger.events())
-    finally:
-        ledger.close()
 
 
 def running(site: Site) -> dict[str, str]:
