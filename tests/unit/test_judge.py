@@ -167,5 +167,7 @@ def test_bad_nodes_can_be_mended_one_at_a_time_whatever_the_budget() -> None:
     bad = {name: NodeState(status=Status.FAILED) for name in ("n1", "n2", "n3")}
     mending = Plan((Batch("recovery", ("n1",)),), (), (), ("n1",))
     assert judge(mending, 0, bad, 0, entering=True).go
+    many = Plan((Batch("recovery", ("n1", "n2")),), (), (), ("n1", "n2"))
+    assert not judge(many, 0, bad, 0, entering=True).go
     fresh = Plan((Batch("canary", ("n4",)),), (), (), ())
     assert not judge(fresh, 0, bad, 0, entering=True).go

@@ -5,8 +5,8 @@ Invariants
   rollout still has to retry do not count: counting them would block the run that mends them.
 - Nodes of the batch itself count at every gate but the one that admits it.
 - A bad canary stops the rollout whatever the budget.
-- A batch of nodes that were all bad before goes, whatever the budget: it can make nothing worse, and is how bad nodes
-  are mended one at a time.
+- A batch of one node that was bad before goes, whatever the budget: so bad nodes are mended one at a time. A larger one
+  does not: nodes that only failed a verification may still be serving.
 So the nodes made bad by a rollout never exceed failure_budget + the batch in flight.
 """
 
@@ -47,7 +47,7 @@ def judge(plan: Plan, index: int, states: Mapping[str, NodeState], failure_budge
     lost = sorted(canaries & counted.keys())
     if lost:
         return Verdict(index, batch.nodes, f"canary {fold_names(lost)} is bad: {_why(states, lost)}")
-    mends = here <= {*plan.in_doubt, *plan.bad}
+    mends = len(here) == 1 and here <= {*plan.in_doubt, *plan.bad}
     if len(counted) > failure_budget and not mends:
         return Verdict(
             index, batch.nodes,
