@@ -372,7 +372,7 @@ def test_the_command_says_what_it_did_and_what_is_next(stand: Stand) -> None:
     assert "next\tbedplate image push A" in command(stand, "show", "A")
     assert json.loads(command(stand, "push", "A", "--json"))["record"]["pushed_at"]
     assert command(stand, "import", "A").startswith("imported image lab-small: sha256:")
-    assert "next\tbedplate image place A" in command(stand, "show", "A")
+    assert "next\tbedplate lock A, then bedplate image place A" in command(stand, "show", "A")
     (stand.root / "images/a/new").touch()
     assert "changed since it was built" in command(stand, "show", "A")
     assert json.loads(command(stand, "show", "A", "--json"))["next"] == "build"
