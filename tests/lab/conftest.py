@@ -27,9 +27,12 @@ def lab_places() -> Iterator[Places]:
         yield places()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def lab(lab_places: Places) -> Iterator[Places]:
-    """A lab that is up: four nodes, or the kept one with as many as it has; ended unless it is kept."""
+    """A lab that is up: four nodes, or the kept one with as many as it has; ended unless it is kept.
+
+    Each module has a fresh one: what one does to its nodes is nothing that another finds.
+    """
     if os.geteuid() != 0:
         pytest.fail("lab tests need root (leave them out: -m 'not lab')")
     steps = Steps(print)
