@@ -376,7 +376,8 @@ SIGNALS = [
 def test_an_up_that_is_ended_leaves_nothing_or_what_down_finds(
     other: Places, moment: str, number: signal.Signals
 ) -> None:
-    program = [sys.executable, "-c", "from bedplate.cli.main import main; main()", "lab", "up", "--nodes", "3"]
+    # A shell that starts jobs in the background ignores SIGINT for them, and children inherit that.
+    program = ["env", "--default-signal=INT", sys.executable, "-m", "bedplate", "lab", "up", "--nodes", "3"]
     with subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
         deadline = time.monotonic() + 60
         while not MOMENTS[moment](other):
