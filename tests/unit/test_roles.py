@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from bedplate.decide.render import file_entries
+from bedplate.decide.squashfs import IMAGES
 from bedplate.sources import checkout
 
 ROOT = checkout.root()
@@ -114,6 +115,10 @@ def program(*words: str | Path, **env: str) -> None:
         check=False, cwd=ROOT, capture_output=True, text=True, timeout=300, env=os.environ | env,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_role_image_looks_where_images_are_placed() -> None:
+    assert read(ROOT / "roles/image/defaults/main.yml")["image_directory"] == IMAGES
 
 
 def test_yamllint_has_nothing_to_say() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from shlex import quote
 
 from bedplate.act.image import asked, verified_artifact
+from bedplate.decide.squashfs import IMAGES
 from bedplate.ledger.store import Ledger
 from bedplate.model.event import Draft
 from bedplate.model.faults import BadInput
@@ -25,7 +26,7 @@ from bedplate.model.nodes import fold
 from bedplate.sources.site import Site
 from bedplate.ssh import Answer, Target, run_everywhere
 
-DIRECTORY = "/var/lib/bedplate/images"
+DIRECTORY = IMAGES
 PLACED = "image.placed"
 WIDTH = 8  # transfers at once: one process encrypts about 80 MB/s, however many nodes share them
 HASH_RATE = 100_000_000  # bytes/s that a node surely hashes; a slow disk's rate, not a processor's

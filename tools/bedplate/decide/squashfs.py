@@ -6,6 +6,8 @@ the sure one.
 
 import struct
 
+IMAGES = "/var/lib/bedplate/images"  # on a node; the default of role image, a test compares
+
 SUPERBLOCK_BYTES = 96
 _MAGIC = 0x73717368  # "hsqs"
 _LAYOUT = struct.Struct("<5I6H8Q")  # see squashfs_super_block in Linux' fs/squashfs/squashfs_fs.h

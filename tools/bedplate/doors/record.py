@@ -46,12 +46,10 @@ class CallbackModule(CallbackBase):
     CALLBACK_NAME = "bedplate_ledger"
 
     active = False
-    opened = False
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         session = rollout.current
         self.active = session is not None and list(play.hosts) == session.plan.nodes and bool(session.plan.nodes)
-        self.opened = self.opened or session is not None
         if self.active and session is not None:
             self._next_batch()
 

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.decide.render import Rendering, manifest
+from bedplate.decide.squashfs import IMAGES
 from bedplate.model.faults import BadInput
 from bedplate.model.fleet import Node
 from bedplate.model.layers import Layer
 from bedplate.sources import checkout
 from bedplate.sources.site import Site
-
-IMAGES = "/var/lib/bedplate/images"
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bedplate.decide.squashfs import IMAGES
 from bedplate.model.canonical import identity
-from bedplate.observe.expectation import IMAGES, Expectation
+from bedplate.observe.expectation import Expectation
 
 # Each answer ends with a line of its own: one that was cut anywhere lacks it.
 QUERY = r"dpkg-query -W -f='${binary:Package} ${Version} ${db:Status-Want} ${db:Status-Status}\n' && echo end"
