@@ -313,7 +313,7 @@ def test_an_archive_that_does_not_answer_is_unreachable(key: Key) -> None:
         began = time.monotonic()
         fault = refused(Source(f"http://127.0.0.1:{closed.getsockname()[1]}/", "a", ("main",), key.public))
     assert fault.why is Why.UNREACHABLE
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 def test_one_version_in_two_files_is_refused() -> None:
