@@ -62,6 +62,7 @@ def resolve(site: Site, name: str) -> LockDocument:
         packages=packages,
         image=image,
         config=config,
+        exceptions=environment.exception_documents(),
     )
     return parse_lock(lock_text(document), shown(site.lock_path(name)))
 
@@ -210,6 +211,7 @@ def _layers(environment: Environment) -> dict[str, dict[str, object]]:
     for layer, spec in environment.layers.items():
         said = {"models": list(spec.models), "distribution": spec.distribution, "release": spec.release}
         said |= {"definition": spec.definition, "unmanaged": spec.unmanaged}
+        said |= {"command_line": list(spec.command_line), "controller": spec.controller}
         layers[layer.value] = {key: value for key, value in said.items() if value}
     return layers
 

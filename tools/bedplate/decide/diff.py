@@ -92,6 +92,12 @@ def _platform(lock: LockDocument) -> Iterator[tuple[Layer, str, str]]:
     for kind, about in lock.kinds.items():
         for key, value in about.items():
             yield Layer.HARDWARE, f"kind {kind} {key}", value
+    for exception in lock.exceptions:
+        why = f"{exception['reason']} ({exception['approved_by']})"
+        yield Layer.HARDWARE, f"rule {exception['rule']} lifted", why
+    for kind in lock.kinds:
+        for key, value in lock.facts(kind).items():
+            yield Layer.SCHEDULER if key.startswith("spank") else Layer.OS, f"kind {kind} {key}", value
     for key in ("url", "suite", "components", "key_sha256"):
         yield Layer.OS, f"archive {key}", _said(lock.document["archive"][key])
 

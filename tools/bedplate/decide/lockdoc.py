@@ -23,7 +23,7 @@ import functools
 import json
 import re
 import reprlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 from typing import Annotated, Any
@@ -128,6 +128,17 @@ class LockDocument:
         return None if entry is None else Image(**entry)
 
     @property
+    def exceptions(self) -> Sequence[Mapping[str, str]]:
+        """The rules that do not hold here: rule, reason and who gave the word."""
+        said: Sequence[Mapping[str, str]] = self.document.get("exceptions", ())
+        return said
+
+    def facts(self, kind: str) -> Mapping[str, str]:
+        """What was read out of the packages of a kind of node when they were locked, by name: spank_abi."""
+        said: Mapping[str, str] = self.document.get("facts", {}).get(kind, {})
+        return said
+
+    @property
     def values(self) -> Mapping[str, str]:
         """The environment-wide inputs of the templates."""
         return self.document["config"]["values"]  # type: ignore[no-any-return]
@@ -163,9 +174,11 @@ def assemble(
     packages: Mapping[str, Mapping[str, Package]],
     image: Image | None,
     config: Mapping[str, Mapping[str, str]],
+    exceptions: Sequence[Mapping[str, str]] = (),
+    facts: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, Any]:
     """The document of a lock, from what its sources said; parse_lock judges it."""
-    return {
+    document: dict[str, Any] = {
         "schema": SCHEMA,
         "environment": name,
         "spec_sha256": spec_sha256,
@@ -176,6 +189,11 @@ def assemble(
         "image": None if image is None else image.as_dict(),
         "config": {key: dict(entry) for key, entry in config.items()},
     }
+    if exceptions:
+        document["exceptions"] = [dict(entry) for entry in exceptions]
+    if facts:
+        document["facts"] = {kind: dict(said) for kind, said in facts.items()}
+    return document
 
 
 def layers_of(asked: Mapping[str, Layer], needs: Mapping[str, Collection[str]]) -> dict[str, Layer]:
@@ -276,6 +294,14 @@ class _Layer(_Part):
     distribution: Text = ""
     release: Text = ""
     definition: Relative = ""
+    command_line: Annotated[list[Text], Field(min_length=1)] = []
+    controller: Text = ""
+
+
+class _Exception(_Part):
+    rule: Text
+    reason: Text
+    approved_by: Text
 
 
 class _Package(_Part):
@@ -318,12 +344,15 @@ class _Lock(_Part):
     packages: dict[Name, dict[Annotated[str, _matching(_PACKAGE, "package name")], _Package]]
     image: _Image | None
     config: _Config
+    exceptions: Annotated[list[_Exception], Field(min_length=1)] = []
+    facts: dict[Name, dict[Text, str]] = {}
 
 
 # The keys that a managed layer has, beyond its packages, which stand per kind.
 _KEYS = {
     Layer.HARDWARE: {"models"}, Layer.OS: {"distribution", "release"}, Layer.IMAGE: {"definition"},
 }  # fmt: skip
+_OPTIONAL_KEYS = {Layer.KERNEL: {"command_line"}, Layer.SCHEDULER: {"controller"}}
 
 type _Path = tuple[str | int, ...]
 type _Found = tuple[_Path, str, str]  # where, what, remedy
@@ -387,7 +416,8 @@ def _layer_faults(lock: _Lock) -> Iterator[_Found]:
             continue
         given = lock.layers[layer].model_fields_set
         wanted = {"unmanaged"} if "unmanaged" in given else _KEYS.get(layer, set())
-        if given != wanted:
+        optional = set() if "unmanaged" in given else _OPTIONAL_KEYS.get(layer, set())
+        if not wanted <= given <= wanted | optional:
             yield (
                 ("layers", str(layer)),
                 f"has {sorted(given)}, a {layer} layer has {sorted(wanted)}",
@@ -396,6 +426,8 @@ def _layer_faults(lock: _Lock) -> Iterator[_Found]:
 
 
 def _package_faults(lock: _Lock) -> Iterator[_Found]:
+    for kind in sorted(lock.facts.keys() - lock.kinds.keys()):
+        yield ("facts", kind), f"facts of a kind that the lock is not for: {', '.join(sorted(lock.kinds))}", _RELOCK
     if set(lock.packages) != set(lock.kinds):
         yield ("packages",), f"are of {sorted(lock.packages)}, the lock is for {sorted(lock.kinds)}", _RELOCK
         return

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -22,6 +22,8 @@ _VALUE_NAME = re.compile(r"[a-z][a-z0-9_]*")  # becomes a variable of the templa
 ASKED: Mapping[Layer, tuple[str, ...]] = dict.fromkeys(Layer, ("packages",)) | {
     Layer.HARDWARE: ("models",),
     Layer.OS: ("distribution", "release", "packages"),
+    Layer.KERNEL: ("packages", "command_line"),
+    Layer.SCHEDULER: ("packages", "controller"),
     Layer.IMAGE: ("definition",),
     Layer.CONFIG: ("values",),
 }
@@ -47,10 +49,23 @@ class LayerSpec:
     release: str | None = None
     definition: str | None = None
     values: Mapping[str, str] = field(default_factory=dict)
+    command_line: tuple[str, ...] = ()
+    """What the kernel's command line says besides what the machine itself needs to boot."""
+    controller: str | None = None
+    """The environment of the Slurm controllers that these nodes belong to."""
 
     @property
     def managed(self) -> bool:
         return self.unmanaged is None
+
+
+@dataclass(frozen=True)
+class RuleException:
+    """A rule that does not hold here, on a named person's word."""
+
+    rule: str
+    reason: str
+    approved_by: str
 
 
 @dataclass(frozen=True)
@@ -72,10 +87,11 @@ class Environment:
     layers: Mapping[Layer, LayerSpec]
     policy: Policy
     document: Document = field(compare=False, repr=False)
+    exceptions: tuple[RuleException, ...] = ()
 
     def spec(self) -> dict[str, Any]:
         """Everything that decides what a node gets, as a JSON document; not the description and policy."""
-        return {
+        said = {
             "environment": self.name,
             "kinds": sorted(self.kinds),
             "archive": {
@@ -86,6 +102,11 @@ class Environment:
             },
             "layers": {layer.value: _spec(layer, spec) for layer, spec in self.layers.items()},
         }
+        return said | ({"exceptions": self.exception_documents()} if self.exceptions else {})
+
+    def exception_documents(self) -> list[dict[str, str]]:
+        """The exceptions as they stand in a lock."""
+        return [asdict(exception) for exception in self.exceptions]
 
     @property
     def spec_sha256(self) -> str:
@@ -135,6 +156,12 @@ _version = matching(  # Debian policy 5.6.12
 )
 
 
+_rule = matching(re.compile(r"[A-Z][A-Z0-9]*(-[A-Z0-9]+)+"), "id of a rule", "as `bedplate check --rules` lists them")
+_argument = matching(  # no white space, quotes or $: it passes through GRUB's shell
+    re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,:/@+-]*"), "word of a kernel command line", "one NAME or NAME=VALUE a word"
+)
+
+
 def _some(value: list[str]) -> list[str]:
     if not value:
         raise wrong("found an empty list", "name at least one")
@@ -167,6 +194,14 @@ class _Layer(Strict):
     release: Word | None = None
     definition: Annotated[str, _definition] | None = None
     values: dict[str, str] | None = None
+    command_line: list[Annotated[str, _argument]] | None = None
+    controller: Word | None = None
+
+
+class _Exception(Strict):
+    rule: Annotated[str, _rule]
+    reason: Annotated[str, AfterValidator(_text)]
+    approved_by: Annotated[str, AfterValidator(_text)]
 
 
 class _Policy(Strict):
@@ -184,6 +219,7 @@ class _Environment(Strict):
     kinds: Words | None = None
     archive: _Archive | None = None
     layers: dict[str, _Layer] | None = None
+    exceptions: list[_Exception] | None = None
     rollout: _Policy | None = None
 
 
@@ -211,7 +247,7 @@ def parse_environment(text: str, file: str, *, name: str | None = None) -> Envir
 
 
 def _prose(path: Path) -> bool:
-    return path == ("description",) or path[-1:] == ("unmanaged",)
+    return path == ("description",) or path[-1:] == ("unmanaged",) or path[:1] == ("exceptions",)
 
 
 def _names(shape: _Environment, result: Checked[_Environment], document: Document, name: str | None) -> Iterator[Fault]:
@@ -223,6 +259,10 @@ def _names(shape: _Environment, result: Checked[_Environment], document: Documen
         yield document.fault(("environment",), f'"{said}" is no name', "letters, digits, and . _ - between them")
     elif said is not None and name is not None and said != name:
         yield document.fault(("environment",), f'"{said}" in a file named {name}.yml', "rename one of the two")
+    words = [exception.rule for exception in shape.exceptions or ()]
+    for index, rule in enumerate(words):
+        if rule in words[:index]:
+            yield document.fault(("exceptions", index, "rule"), f"{rule} is lifted twice", "keep one, with its reason")
     for value in sorted({value for value in shape.kinds or () if (shape.kinds or []).count(value) > 1}):
         yield document.fault(("kinds",), f'"{value}" stands there twice', "keep one")
 
@@ -310,9 +350,12 @@ def _environment(shape: _Environment, document: Document) -> Environment:
                 release=said.release,
                 definition=said.definition,
                 values=said.values or {},
+                command_line=tuple(said.command_line or ()),
+                controller=said.controller,
             )
             for layer, said in ((layer, shape.layers[layer.value]) for layer in Layer)
         },
         policy=Policy(shape.rollout.canary, shape.rollout.small, shape.rollout.batch, shape.rollout.failure_budget),
         document=document,
+        exceptions=tuple(RuleException(said.rule, said.reason, said.approved_by) for said in shape.exceptions or ()),
     )
