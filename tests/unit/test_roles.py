@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from bedplate.decide.render import file_entries
+from bedplate.decide.roles import declared
 from bedplate.decide.squashfs import IMAGES
 from bedplate.sources import checkout
 
@@ -100,10 +101,18 @@ def test_a_file_of_a_role_is_declared_and_a_template_is_used() -> None:
     assert {entry.template for entry in entries} == {name for name in checkout.roles() if "/templates/" in name}
 
 
-def test_every_role_is_in_the_order_of_the_layers_or_used_by_one_that_is() -> None:
-    converge = (ROOT / "playbooks" / "steps" / "converge.yml").read_text()
-    used = "".join(path.read_text() for path in (ROOT / "roles").glob("*/tasks/*.yml"))
-    assert [role for role in ROLES if f"name: {role}\n" not in converge + used] == []
+def test_every_role_says_who_gets_it_or_is_used_by_one_that_does() -> None:
+    chosen = {role.name for role in declared(checkout.roles())}
+    used = "".join(
+        path.read_text() for pattern in ("playbooks/steps/*.yml", "roles/*/tasks/*.yml") for path in ROOT.glob(pattern)
+    )
+    assert [role for role in ROLES if role not in chosen and f"name: {role}\n" not in used] == []
+
+
+def test_a_role_with_a_preflight_has_the_tasks_and_the_entry_point() -> None:
+    for role in declared(checkout.roles()):
+        entry_points = read(ROOT / "roles" / role.name / "meta" / "argument_specs.yml")["argument_specs"]
+        assert role.preflight == ("preflight" in entry_points), role.name
 
 
 # --- linters --------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from bedplate.decide.judge import Verdict, judge
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.decide.plan import Plan, make_plan
 from bedplate.decide.render import RenderedFile, Rendering, refuse_other_templates
+from bedplate.decide.roles import Role
 from bedplate.ledger.store import Ledger
 from bedplate.model.environment import Environment, Policy
 from bedplate.model.event import Draft
@@ -294,10 +295,15 @@ def locked(site: Site, environment: str) -> LockDocument:
 
 @cache
 def _rendering(site: Site, environment: str) -> Rendering:
-    return Rendering(locked(site, environment), checkout.roles())
+    return Rendering(locked(site, environment), checkout.roles(), site.surroundings)
 
 
 @cache
 def rendered(site: Site, environment: str, node: str) -> tuple[RenderedFile, ...]:
     """The files of a node under an environment; kept for the life of the process."""
     return tuple(_rendering(site, environment).files(site.fleet.nodes[node]))
+
+
+def roles(site: Site, environment: str, kind: str) -> list[Role]:
+    """The roles of a kind of node, in their order."""
+    return _rendering(site, environment).roles[kind]

@@ -31,7 +31,7 @@ def render(root: Path, environment: str, nodes: str | None, output: Path | None,
     """
     site = open_site(root)
     lock = site.lock(environment)
-    rendering = Rendering(lock, checkout.roles())
+    rendering = Rendering(lock, checkout.roles(), site.surroundings)
     wanted = set(node_names(site, nodes)) if nodes else None
     chosen = [n for n in site.fleet.nodes_of(lock.kinds) if wanted is None or n.name in wanted]
     result = {}

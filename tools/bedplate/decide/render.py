@@ -1,7 +1,8 @@
-"""The configuration files of a node: templates + environment-wide values + the node's fleet entry -> bytes.
+"""The configuration files of a node: templates + environment-wide values + what the site says of it -> bytes.
 
 Invariants
-- Same lock, same fleet entry, same templates -> same bytes; nothing else enters (no time, no facts of the node).
+- Same lock, same fleet and models, same templates -> same bytes; nothing else enters (no time, no facts of the node).
+- A node gets the files of the roles that apply to it, and of those that the playbooks use for every node.
 - A template that is not the one whose sha256 the lock holds is refused: the lock would lie otherwise.
 - An undefined name is an error, never an empty string.
 
@@ -12,15 +13,18 @@ lock A gives a RenderedFile(role="base", path="/etc/nccl.conf", data=b"NCCL_DEBU
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from bedplate.decide.lockdoc import LockDocument
+from bedplate.decide.roles import Role, applicable, declared
 from bedplate.model.canonical import identity, sha256
 from bedplate.model.faults import BadInput, Fault, Refused
 from bedplate.model.fleet import Node
+from bedplate.model.nodes import fold
 from bedplate.model.text import parse_yaml
 
 # As ansible.builtin.template has them, so that a template reads the same in both.
@@ -33,6 +37,7 @@ JINJA = ImmutableSandboxedEnvironment(
 )
 # Two runs would differ.
 del JINJA.filters["random"], JINJA.globals["lipsum"]
+JINJA.filters["fold"] = fold  # names of nodes -> gpu[001-640]
 MODE = re.compile(r"0[0-7]{3}")
 PATH = re.compile(r"(/[A-Za-z0-9._@+-]+)+")  # nothing that a shell would read otherwise
 FILES = re.compile(r"roles/([a-z0-9_]+)/files\.yml")
@@ -97,6 +102,10 @@ def file_entries(sources: Mapping[str, bytes]) -> list[FileEntry]:
     return list(entries.values())
 
 
+def _roles_with_files(sources: Mapping[str, bytes]) -> set[str]:
+    return {match[1] for name in sources if (match := FILES.fullmatch(name))}
+
+
 def _entry_faults(
     entry: FileEntry, sources: Mapping[str, bytes], others: Mapping[str, FileEntry]
 ) -> Iterator[tuple[str, str, str]]:
@@ -127,14 +136,16 @@ def refuse_other_templates(lock: LockDocument, sources: Mapping[str, bytes]) -> 
         )  # fmt: skip
 
 
-def render_node(lock: LockDocument, node: Node, sources: Mapping[str, bytes]) -> list[RenderedFile]:
+def render_node(
+    lock: LockDocument, node: Node, sources: Mapping[str, bytes], around: Mapping[str, Any] | None = None
+) -> list[RenderedFile]:
     """Every file of one node, by path; for many nodes of a lock: Rendering.
 
     Raises:
         Refused: the templates are not those of the lock.
         BadInput: a template does not render; names template, line and node.
     """
-    return Rendering(lock, sources).files(node)
+    return Rendering(lock, sources, around).files(node)
 
 
 class Rendering:
@@ -143,15 +154,21 @@ class Rendering:
     What does not name `node` is the same for all nodes of a kind, and rendered once for them.
     """
 
-    def __init__(self, lock: LockDocument, sources: Mapping[str, bytes]) -> None:
-        """Read them.
+    def __init__(
+        self, lock: LockDocument, sources: Mapping[str, bytes], around: Mapping[str, Any] | None = None
+    ) -> None:
+        """Read them; around: what surroundings() says, for templates that name `fleet` or `model`.
 
         Raises:
             Refused: the templates are not those of the lock.
-            BadInput: a list of files is wrong.
+            BadInput: a list of files or a role.yml is wrong.
         """
         refuse_other_templates(lock, sources)
         self.lock = lock
+        self._around = around or {}
+        known = declared(sources)
+        self._always = _roles_with_files(sources) - {role.name for role in known}
+        self.roles: dict[str, list[Role]] = {kind: applicable(known, lock, kind) for kind in lock.kinds}
         self._read = [(entry, _Template(sources[entry.template])) for entry in file_entries(sources)]
         self._packages = {
             kind: [{"name": name, "version": package.version} for name, package in lock.packages(kind).items()]
@@ -177,10 +194,17 @@ class Rendering:
             "values": dict(lock.values),
             "archive": lock.document["archive"],
             "packages": self._packages[node.kind],
+            "layers": lock.layers,
         }  # fmt: skip
+        scope |= {"fleet": self._around["fleet"]} if "fleet" in self._around else {}
+        models = self._around.get("models", {})
+        scope |= {"model": models[node.kind], "models": models} if node.kind in models else {}
+        wanted = self._always | {role.name for role in self.roles[node.kind]}
         faults: list[Fault] = []
         files: list[RenderedFile] = []
         for entry, template in self._read:
+            if entry.role not in wanted:
+                continue
             known = self._of_kind.get((node.kind, entry.path))
             if known is None:
                 try:

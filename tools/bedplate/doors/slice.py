@@ -6,7 +6,7 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.plugins.lookup import LookupBase
 
-from bedplate.act.rollout import locked, rendered
+from bedplate.act.rollout import locked, rendered, roles
 from bedplate.decide.wiring import files_of, kind_values
 from bedplate.doors import site as site_door
 from bedplate.model.faults import BedplateError
@@ -32,4 +32,8 @@ def slice_of(environment: str, node: str) -> dict[str, Any]:
 def _of_kind(environment: str, kind: str) -> dict[str, Any]:
     site = site_door.current()
     key = site.key_path(site.environment(environment).archive.key).read_bytes()
-    return kind_values(locked(site, environment), kind, key)
+    chosen = roles(site, environment, kind)
+    return kind_values(locked(site, environment), kind, key) | {
+        "roles": [role.name for role in chosen],
+        "preflights": [role.name for role in chosen if role.preflight],
+    }

@@ -45,7 +45,7 @@ def expectations(site: Site, asked: Mapping[str, str]) -> dict[str, Expectation]
         raise BadInput(f"no such node in {site.fleet_path}: {', '.join(unknown)}")
     locks = {name: site.lock(name) for name in sorted(set(asked.values()))}
     sources = checkout.roles()
-    renderings = {name: Rendering(lock, sources) for name, lock in locks.items()}
+    renderings = {name: Rendering(lock, sources, site.surroundings) for name, lock in locks.items()}
     result = {}
     for name, environment in asked.items():
         lock, node = locks[environment], site.fleet.nodes[name]

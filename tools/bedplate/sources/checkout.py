@@ -20,11 +20,11 @@ def root() -> Path:
 
 
 def roles() -> dict[str, bytes]:
-    """Every template and files.yml of the roles: path relative to the root -> its bytes, sorted."""
+    """Every template, files.yml and role.yml of the roles: path relative to the root -> its bytes, sorted."""
     place = root()
     found = [
         path
-        for pattern in ("roles/*/templates/**/*", "roles/*/files.yml")
+        for pattern in ("roles/*/templates/**/*", "roles/*/files.yml", "roles/*/role.yml")
         for path in place.glob(pattern)
         if path.is_file()
     ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from bedplate.decide.check import Contents
 from bedplate.decide.lockdoc import LockDocument, parse_lock
+from bedplate.decide.surroundings import surroundings
 from bedplate.model.canonical import sha256
 from bedplate.model.environment import Environment, parse_environment
 from bedplate.model.faults import BadInput, Fault, Refused
@@ -79,6 +80,16 @@ class Site:
             path = self.model_path(name)
             self._models[name] = parse_model(self._text(path), shown(path), name=name)
         return self._models[name]
+
+    @cached_property
+    def surroundings(self) -> dict[str, Any]:
+        """What templates may know beyond their node.
+
+        Raises:
+            BadInput: the fleet or a model of it cannot be read.
+        """
+        models = {kind.model: self.model(kind.model) for kind in self.fleet.kinds.values()}
+        return surroundings(self.fleet, models)
 
     def image_path(self, definition: str) -> Path:
         """The directory of a definition: `images/train` as the environment file names it."""

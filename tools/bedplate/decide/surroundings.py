@@ -1,0 +1,44 @@
+"""What a template may know beyond its node: the fleet, and the hardware models of its kinds."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from bedplate.model.fleet import Fleet
+from bedplate.model.hardware import HardwareModel
+
+
+def surroundings(fleet: Fleet, models: Mapping[str, HardwareModel]) -> dict[str, Any]:
+    """As templates see it.
+
+    models: kind -> its hardware model as a mapping; fleet: site, groups and partitions (name -> node names in the
+    order of nodes.csv), racks (rack -> node names), kinds (kind -> node names), nodes (name -> address, kind, rack,
+    position, partition, groups).
+    """
+    partitions: dict[str, list[str]] = {}
+    racks: dict[str, list[str]] = {rack: [] for rack in fleet.racks}
+    kinds: dict[str, list[str]] = {kind: [] for kind in fleet.kinds}
+    for node in fleet.nodes.values():
+        if node.partition:
+            partitions.setdefault(node.partition, []).append(node.name)
+        racks[node.rack].append(node.name)
+        kinds[node.kind].append(node.name)
+    return {
+        "models": {
+            kind: asdict(models[entry.model]) for kind, entry in fleet.kinds.items() if entry.model in models
+        },
+        "fleet": {
+            "site": fleet.site,
+            "groups": {name: list(nodes) for name, nodes in fleet.groups.items()},
+            "partitions": partitions,
+            "racks": {rack: nodes for rack, nodes in racks.items() if nodes},
+            "kinds": kinds,
+            "nodes": {
+                node.name: {
+                    "address": node.address, "kind": node.kind, "rack": node.rack, "position": node.position,
+                    "partition": node.partition, "groups": list(node.groups),
+                }
+                for node in fleet.nodes.values()
+            },
+        },
+    }  # fmt: skip
