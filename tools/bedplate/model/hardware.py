@@ -1,19 +1,61 @@
-"""A hardware model: what every machine of that model has."""
+"""A hardware model: what every machine of that model has, and which software its vendor supports on it."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from bedplate.model.faults import BadInput
-from bedplate.model.schema import Strict, checked
-from bedplate.model.text import read_yaml
+from bedplate.model.faults import BadInput, Fault
+from bedplate.model.layers import Layer
+from bedplate.model.versions import Range, parse_range
+from bedplate.model.schema import Checked, Strict, checked, nearest, wrong
+from bedplate.model.text import Document, read_yaml
 
 Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True)
+class Cpu:
+    sockets: int
+    cores_per_socket: int
+    threads_per_core: int
+
+
+@dataclass(frozen=True)
+class Support:
+    """One entry of the vendor's support list.
+
+    what: the pattern of the packages that it speaks of, or the distribution, for the layer os. Either `versions`
+    or `names` (releases of a distribution). unverified: stated somewhere, and not read in the vendor's own list.
+    """
+
+    what: str
+    source: str
+    versions: Range | None = None
+    names: tuple[str, ...] = ()
+    unverified: bool = False
+
+
+@dataclass(frozen=True)
+class KnownIssue:
+    """Versions with a known fault; `avoided` says how Bedplate keeps it from happening, if it does."""
+
+    id: str
+    layer: Layer
+    what: str
+    versions: Range
+    found: str
+    source: str
+    remedy: str
+    avoided: str | None = None
 
 
 @dataclass(frozen=True)
 class HardwareModel:
+    """None of an optional property: nobody has written it down, so nothing may be concluded from it."""
+
     model: str
     vendor: str
     description: str
@@ -21,6 +63,55 @@ class HardwareModel:
     gpus: int
     gpu_product: str | None
     nics: int
+    gpu_type: str | None = None
+    """The type of the GPUs for the scheduler: b200."""
+    nvswitch_generation: int | None = None
+    cpu: Cpu | None = None
+    memory_mib: int | None = None
+    secure_boot: bool | None = None
+    supported: Mapping[Layer, tuple[Support, ...]] = field(default_factory=dict)
+    known_issues: tuple[KnownIssue, ...] = ()
+
+
+def _range(value: str) -> str:
+    if parse_range(value) is None:
+        raise wrong(f'"{value}" is no range of versions', 'like ">=570.133.20,<600": bounds with >= > <= < =, all hold')
+    return value
+
+
+def _text(value: str) -> str:
+    if not value.strip():
+        raise wrong("found no text", "write it")
+    return value
+
+
+RangeText = Annotated[str, AfterValidator(_range)]
+Text = Annotated[str, AfterValidator(_text)]
+
+
+class _Cpu(Strict):
+    sockets: Positive
+    cores_per_socket: Positive
+    threads_per_core: Positive
+
+
+class _Support(Strict):
+    what: Text
+    versions: RangeText | None = None
+    names: list[Text] | None = None
+    source: Text
+    unverified: bool = False
+
+
+class _Issue(Strict):
+    id: Text
+    layer: Text
+    what: Text
+    versions: RangeText
+    found: Text
+    source: Text
+    remedy: Text
+    avoided: Text | None = None
 
 
 class _Model(Strict):
@@ -30,7 +121,14 @@ class _Model(Strict):
     stand_in: bool = False
     gpus: Count
     gpu_product: str | None = None
+    gpu_type: Text | None = None
+    nvswitch_generation: Positive | None = None
     nics: Count
+    cpu: _Cpu | None = None
+    memory_mib: Positive | None = None
+    secure_boot: bool | None = None
+    supported: dict[str, list[_Support]] | None = None
+    known_issues: list[_Issue] | None = None
 
 
 def parse_model(text: str, file: str, *, name: str | None = None) -> HardwareModel:
@@ -47,12 +145,70 @@ def parse_model(text: str, file: str, *, name: str | None = None) -> HardwareMod
             faults.append(
                 document.fault(("model",), f'"{model.model}" in a file named {name}.yml', "rename one of the two")
             )
-        if model.gpus and not model.gpu_product and result.whole("gpu_product"):
-            faults.append(document.fault(("gpus",), f"{model.gpus} GPUs without a gpu_product", "add gpu_product"))
-        if not model.gpus and model.gpu_product:
-            faults.append(
-                document.fault(("gpu_product",), f'"{model.gpu_product}" with no GPUs', "correct gpus, or remove it")
-            )
+        faults += _gpus(model, result, document)
+        faults += _lists(model, document)
     if faults or model is None:
         raise BadInput(faults)
-    return HardwareModel(**model.model_dump())
+    return _model(model)
+
+
+def _gpus(model: _Model, result: Checked[_Model], document: Document) -> Iterator[Fault]:
+    if model.gpus and not model.gpu_product and result.whole("gpu_product"):
+        yield document.fault(("gpus",), f"{model.gpus} GPUs without a gpu_product", "add gpu_product")
+    if model.gpus or not result.whole("gpus"):
+        return
+    for key in ("gpu_product", "gpu_type", "nvswitch_generation"):
+        if (value := getattr(model, key)) is not None:
+            found = f"{value}" if isinstance(value, int) else f'"{value}"'
+            yield document.fault((key,), f"{found} with no GPUs", "correct gpus, or remove it")
+
+
+def _lists(model: _Model, document: Document) -> Iterator[Fault]:
+    known = [layer.value for layer in Layer]
+    for layer, entries in (model.supported or {}).items():
+        if layer not in known:
+            yield document.fault(("supported", layer), "unknown layer", nearest(layer, known))
+        for at, entry in enumerate(entries):
+            if (entry.versions is None) == (entry.names is None):
+                found = "says both versions and names" if entry.names else "says neither versions nor names"
+                yield document.fault(("supported", layer, at), found, "write one of the two")
+    seen: set[str] = set()
+    for at, issue in enumerate(model.known_issues or ()):
+        place = ("known_issues", at)
+        if issue.layer not in known:
+            yield document.fault((*place, "layer"), f'unknown layer "{issue.layer}"', nearest(issue.layer, known))
+        if issue.id in seen:
+            yield document.fault((*place, "id"), f'"{issue.id}" stands there twice', "keep one")
+        seen.add(issue.id)
+
+
+def _model(model: _Model) -> HardwareModel:
+    return HardwareModel(
+        model.model, model.vendor, model.description, model.stand_in, model.gpus, model.gpu_product, model.nics,
+        gpu_type=model.gpu_type, nvswitch_generation=model.nvswitch_generation,
+        cpu=Cpu(**model.cpu.model_dump()) if model.cpu else None,
+        memory_mib=model.memory_mib, secure_boot=model.secure_boot,
+        supported={
+            Layer(layer): tuple(
+                Support(
+                    entry.what, entry.source, parse_range(entry.versions) if entry.versions else None,
+                    tuple(entry.names or ()), entry.unverified,
+                )
+                for entry in entries
+            )
+            for layer, entries in (model.supported or {}).items()
+        },
+        known_issues=tuple(
+            KnownIssue(
+                issue.id, Layer(issue.layer), issue.what, _parsed(issue.versions), issue.found, issue.source,
+                issue.remedy, issue.avoided,
+            )
+            for issue in model.known_issues or ()
+        ),
+    )  # fmt: skip
+
+
+def _parsed(text: str) -> Range:
+    found = parse_range(text)
+    assert found is not None  # noqa: S101  the border checked it
+    return found
