@@ -12,6 +12,7 @@ from bedplate.model.faults import BadInput
 DEFAULT_STATE = Path("/var/lib/bedplate-lab")
 CHECKOUT = Path(__file__).resolve().parents[2]
 CONTROLLER = "ctl"
+GUEST = "k1"  # the one machine with a kernel of its own, where there is one (guest.py)
 BRIDGE_ADDRESS = "10.77.0.1"  # archive and registry listen here, in the lab's own network namespace
 ARCHIVE_PORT = 8080
 REGISTRY_PORT = 5443
@@ -70,9 +71,12 @@ def places() -> Places:
     return Places(state, name, cache)
 
 
+FIXED = {CONTROLLER: 10, GUEST: 230}  # last part of the address
+
+
 def address(host: str) -> str:
     """10.77.0.10 for the controller, 10.77.0.11 and up for the nodes."""
-    return f"10.77.0.{10 + (0 if host == CONTROLLER else int(host[1:]))}"
+    return f"10.77.0.{FIXED[host] if host in FIXED else 10 + int(host[1:])}"
 
 
 def mac(host: str) -> str:
