@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,6 +80,18 @@ def _publish(work: Path, downloads: Path) -> None:
         "a": [*closure, *(package.path for package in old)],
         "b": [package.path for package in [*new, *old]],
     }
+    publish(
+        work,
+        {
+            suite: [*real, *(path for package, path in built.items() if suite in package.suites)]
+            for suite, real in members.items()
+        },
+    )
+    shutil.rmtree(stand_ins)
+
+
+def publish(work: Path, suites: Mapping[str, Sequence[Path]]) -> None:
+    """Make WORK/aptly/public, signed, with these suites, and the public key WORK/archive.asc."""
     home = work / "gnupg"
     home.mkdir(mode=0o700)
     environment = {**os.environ, "GNUPGHOME": str(home), "LC_ALL": "C.UTF-8"}
@@ -93,12 +106,16 @@ def _publish(work: Path, downloads: Path) -> None:
         configuration = work / "aptly.conf"
         configuration.write_text(
             json.dumps(
-                {"rootDir": str(work / "aptly"), "architectures": [arch], "gpgProvider": "gpg", "skipLegacyPool": True}
+                {
+                    "rootDir": str(work / "aptly"),
+                    "architectures": [architecture()],
+                    "gpgProvider": "gpg",
+                    "skipLegacyPool": True,
+                }
             )
         )
         aptly = ["aptly", f"-config={configuration}"]
-        for suite, real in members.items():
-            files = [*real, *(path for package, path in built.items() if suite in package.suites)]
+        for suite, files in suites.items():
             run([*aptly, "repo", "create", f"-distribution={suite}", "-component=main", suite], env=environment)
             run([*aptly, "repo", "add", suite, *files], env=environment)
             run([*aptly, "snapshot", "create", f"{suite}-1", "from", "repo", suite], env=environment)
@@ -109,6 +126,5 @@ def _publish(work: Path, downloads: Path) -> None:
     finally:
         # gpg leaves an agent behind; one that serves a directory of ours is ours to end.
         run(["gpgconf", "--kill", "all"], check=False, env=environment)
-    shutil.rmtree(stand_ins)
     # aptly's configuration names the directory that is about to be renamed.
     configuration.unlink()
