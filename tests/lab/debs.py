@@ -28,6 +28,14 @@ def download(target: Path) -> None:
     _fetch(roots[SUITE], BASE_IMAGE, target / "image")
 
 
+def download_kernels(target: Path, meta: str) -> None:
+    """Fill a directory: new/ (trixie's kernel with all it depends on), old/ (bookworm's kernel packages alone)."""
+    roots = {suite: _root(target / "apt" / suite, suite) for suite in (SUITE, OLD_SUITE)}
+    _fetch(roots[SUITE], closure(roots[SUITE], [meta]), target / "new")
+    old = [name for name in closure(roots[OLD_SUITE], [meta]) if name.startswith("linux-image-")]
+    _fetch(roots[OLD_SUITE], old, target / "old")
+
+
 def debs(directory: Path) -> list[Deb]:
     """The packages of a directory, by name."""
     found = []

@@ -119,23 +119,31 @@ def trees(places: Places, steps: Steps) -> Trees:
 
 
 def _node_tree(target: Path) -> None:
+    bootstrap(target, NODE_PACKAGES, [f'systemctl --root="$1" mask --quiet {" ".join(MASKED)}'])
+
+
+def bootstrap(target: Path, packages: Sequence[str], hooks: Sequence[str], *, besides: Sequence[str] = ()) -> None:
+    """A root tree of Debian packages, whole or not at all.
+
+    hooks: shell commands, the tree is "$1"; besides: other suites that hooks may install from.
+    """
     work = Path(tempfile.mkdtemp(prefix=f"{target.name}.part-", dir=target.parent))
     tree = work / "tree"
     # A tree that a crash leaves half written is thrown away: dpkg need not wait for the disk.
     options = ["--dpkgopt=force-unsafe-io", *(f"--dpkgopt=path-exclude={pattern}" for pattern in NO_DOCUMENTATION)]
-    options += [f"--aptopt={line}" for line in apt_proxy()]
-    hooks = [
-        f'systemctl --root="$1" mask --quiet {" ".join(MASKED)}',
+    options += [f"--aptopt={line}" for line in (*apt_proxy(), f'APT::Default-Release "{SUITE}";')]
+    last = [
         # How the tree was made is no setting of a host: there, packages come with their documents, as on any Debian.
         'rm -f "$1"/etc/dpkg/dpkg.cfg.d/99mmdebstrap "$1"/etc/apt/apt.conf.d/99mmdebstrap',
         # A key in the tree would be every host's key; a source in it would be a way around the lab's archive.
         'rm -f "$1"/etc/ssh/ssh_host_* "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d/* "$1"/etc/machine-id',
     ]
+    sources = [f"deb {mirror()} {suite} main" for suite in (SUITE, *besides)]
     run(
         contained([
-            "mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", f"--include={','.join(NODE_PACKAGES)}",
+            "mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", f"--include={','.join(packages)}",
             '--aptopt=Acquire::Languages "none"', '--aptopt=APT::Install-Recommends "false"', *options,
-            *(f"--customize-hook={hook}" for hook in hooks), SUITE, tree, mirror(),
+            *(f"--customize-hook={hook}" for hook in (*hooks, *last)), SUITE, tree, *sources,
         ]),
         timeout_s=1800,
     )  # fmt: skip

@@ -1,0 +1,128 @@
+"""Kernel, command line and reboot into another kernel, by the same playbook and roles, on a machine that has them."""
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bedplate.process import Finished
+from lab import guest, guestsite, lifecycle, machine
+from lab.places import BRIDGE_ADDRESS, GUEST, Places
+from lab.run import on
+from lab.steps import Steps
+
+pytestmark = pytest.mark.lab
+
+SITE = "/var/lib/bedplate/guest-site"
+
+
+@dataclass(frozen=True)
+class Guest:
+    kernels: guestsite.Kernels
+
+    @property
+    def old(self) -> str:
+        return guestsite.release(self.kernels.old)
+
+    @property
+    def new(self) -> str:
+        return guestsite.release(self.kernels.new)
+
+
+@pytest.fixture(scope="module")
+def booted(lab: Places) -> Iterator[Guest]:
+    """The guest beside the lab's hosts, with an archive and a site of its own; it ends with the lab."""
+    missing = [name for name in guest.PROGRAMS if shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin") is None]
+    if missing:
+        pytest.fail(f"the guest needs {', '.join(missing)} (run: tools/setup)")
+    steps = Steps(print)
+    found = guestsite.kernels(lab, steps)
+    lower = guest.tree(lab, steps)
+    public = (lab.live / "ssh/id_ed25519.pub").read_text().strip()
+    disk, host_key = guest.make(lab, lower, public, ["ctl", GUEST])
+    root = lab.host("ctl") / "root"
+    controller_key = (root / "etc/ssh/ssh_host_ed25519_key.pub").read_text()
+    for name, text in guestsite.site_files(found, host_key, " ".join(controller_key.split()[:2])).items():
+        on("ctl", ["install", "-D", "-m", "644", "/dev/stdin", f"{SITE}/{name}"], stdin=text)
+    machine.start(
+        lab, "guest-archive",
+        [sys.executable, "-E", str(lifecycle.SERVE), BRIDGE_ADDRESS, str(guestsite.PORT), str(found.public)],
+        log=lab.logs / "guest-archive.log", namespace=lab.namespace(),
+    )  # fmt: skip
+    with steps.step("guest: power on", expected="about a minute, emulated"):
+        guest.start(lab, disk)
+        guest.wait(lab)
+    yield Guest(found)
+    machine.kill(lab, [GUEST, "guest-archive"])
+
+
+def bedplate(*words: str, check: bool = True) -> Finished:
+    return on("ctl", ["bedplate", "--site", SITE, *words], check=check)
+
+
+def rollout(environment: str, *words: str, check: bool = True) -> Finished:
+    argv = ["ansible-playbook", "-i", f"{SITE}/fleet.yml", "playbooks/rollout.yml", "-e", f"target={environment}"]
+    return on("ctl", [*argv, *words], environment={"BEDPLATE_SITE": SITE}, check=check, timeout_s=1800)
+
+
+def inside(command: str) -> str:
+    words = ["ssh", "-o", f"UserKnownHostsFile={SITE}/known_hosts", "-o", "BatchMode=yes", "10.77.0.230", command]
+    return on("ctl", words).out.strip()
+
+
+def events(kind: str) -> list[dict[str, object]]:
+    said = bedplate("ledger", "log", "--kind", kind, "--json").out
+    return [json.loads(line) for line in said.splitlines() if line.strip()]
+
+
+def test_a_kernel_is_installed_booted_proven_and_taken_back(booted: Guest) -> None:
+    for environment in ("K1", "K2"):
+        bedplate("lock", environment)
+    first_boot = inside("cat /proc/sys/kernel/random/boot_id")
+    assert inside("uname -r") == booted.old
+
+    rollout("K1")
+    assert "bedplate.lab=first" in inside("cat /proc/cmdline").split()
+    second_boot = inside("cat /proc/sys/kernel/random/boot_id")
+    assert second_boot != first_boot, "another command line holds from a reboot on"
+
+    rollout("K2")
+    assert inside("uname -r") == booted.new
+    assert {"bedplate.lab=second", "init_on_alloc=0"} <= set(inside("cat /proc/cmdline").split())
+    assert "bedplate.lab=first" not in inside("cat /proc/cmdline")
+    third_boot = inside("cat /proc/sys/kernel/random/boot_id")
+    assert third_boot not in {first_boot, second_boot}
+    held = set(inside("apt-mark showhold").split())
+    assert booted.kernels.new.keys() <= held, "image and meta package are held"
+    assert not inside("apt-get -s -qq dist-upgrade"), "nothing that a person runs brings another kernel"
+
+    again = rollout("K2", "-e", "recheck=true")
+    assert "changed=0" in again.out
+    assert inside("cat /proc/sys/kernel/random/boot_id") == third_boot, "no reboot without a reason"
+
+    rollout("K1")
+    assert inside("uname -r") == booted.old
+    assert "bedplate.lab=first" in inside("cat /proc/cmdline").split()
+    bedplate("ledger", "verify")
+
+
+def test_a_kernel_without_the_modules_that_the_node_needs_is_not_booted(booted: Guest) -> None:
+    """Kernel present, modules gone: what a DKMS build that failed leaves. The node keeps the kernel that works."""
+    rollout("K1")
+    boot = inside("cat /proc/sys/kernel/random/boot_id")
+    inside(f"dpkg-divert --quiet --rename --add /lib/modules/{booted.new}/kernel/drivers/net/virtio_net.ko.xz")
+    refused = rollout("K2", check=False)
+    assert refused.code != 0
+    assert "virtio_net" in refused.out
+    assert booted.new in refused.out
+    assert inside("uname -r") == booted.old
+    assert inside("cat /proc/sys/kernel/random/boot_id") == boot
+
+
+def test_the_guest_site_is_whole(booted: Guest) -> None:
+    assert Path(booted.kernels.public).is_dir()
+    bedplate("check")
