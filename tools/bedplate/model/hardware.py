@@ -8,9 +8,9 @@ from pydantic import AfterValidator, Field
 
 from bedplate.model.faults import BadInput, Fault
 from bedplate.model.layers import Layer
-from bedplate.model.versions import Range, parse_range
 from bedplate.model.schema import Checked, Strict, checked, nearest, wrong
 from bedplate.model.text import Document, read_yaml
+from bedplate.model.versions import Range, parse_range
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
