@@ -14,13 +14,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from bedplate.decide.fold import node_names
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.decide.lockdoc import Package as Locked
 from bedplate.decide.squashfs import IMAGES
-from bedplate.decide.versions import compare, upstream
+from bedplate.model.event import Event
 from bedplate.model.facts import Absent, Facts, Package, Unit, Unknown
 from bedplate.model.layers import Layer
 from bedplate.model.nodes import fold
+from bedplate.model.versions import compare, upstream
 
 OWNER = "root:root"  # of every rendered file (playbooks/library/bedplate_files.py)
 LAYERS = list(Layer)
@@ -461,3 +463,26 @@ def groups(comparisons: Iterable[Comparison]) -> list[Group]:
         for (known, layer, item, wanted, said), nodes in gathered.items()
     ]
     return sorted(found, key=lambda g: (LAYERS.index(g.layer) if g.layer else -1, g.known, g.item, g.found))
+
+
+CHANGES = frozenset({"step.ended", "node.done", "node.failed", "node.unreachable", "image.placed"})
+
+
+def last_changes(events: Iterable[Event]) -> dict[str, int]:
+    """Node -> id of the last event after which it may be another; events: oldest first.
+
+    By id and not by time: clocks go backwards. A node that a gate held back is what it was before.
+    """
+    last: dict[str, int] = {}
+    before: dict[str, int] = {}
+    for event in events:
+        for name in node_names(event):
+            if event.kind == "batch.admitted":
+                before[name] = last.get(name, 0)
+                last[name] = event.id
+            elif event.kind == "batch.held" and name in before:
+                last[name] = before.pop(name)
+            elif event.kind in CHANGES:
+                before.pop(name, None)
+                last[name] = event.id
+    return last

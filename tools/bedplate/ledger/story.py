@@ -142,6 +142,34 @@ def _verified(body: Body) -> str:
     return f"{body['verdict']}{count}" + (f": {body['why']}" if body.get("why") else "")
 
 
+def _collected(body: Body) -> str:
+    off = f", clock {int(body['clock_off_ms'])} ms off" if body.get("clock_off_ms") else ""
+    if "same_as" in body:
+        return f"facts {short(body['facts_sha256'])}, the same as event {int(body['same_as'])}{off}"
+    unknown = sorted(
+        part for part, said in body["facts"].items() if isinstance(said, dict) and set(said) == {"unknown"}
+    )
+    return f"facts {short(body['facts_sha256'])}{off}" + (f", not known: {', '.join(unknown)}" if unknown else "")
+
+
+def _seen(body: Body) -> str:
+    return f"{body['part']}, {len(body['value'])} entries, shared by nodes"
+
+
+def _drift(body: Body) -> str:
+    nodes = body["nodes"]
+    parts = [f"{word} {nodes[key]}" for key, word in DRIFTS if nodes[key]]
+    first = body["drifts"][0] if body["drifts"] else None
+    if first is not None:
+        more = len(body["drifts"]) - 1 + int(body["left_out"])
+        said = f"{first['layer']} {first['item']}: {first['found']}, lock says {first['wanted']}"
+        parts.append(said + (f", and {more} more" if more else ""))
+    return "; ".join(parts)
+
+
+DRIFTS = (("drift", "differ:"), ("unknown", "not known:"), ("none", "as their locks say:"))
+
+
 # kind of event -> what its body says; a new kind is a new line here
 TELL: Mapping[str, Callable[[Body], str]] = {
     "lock.resolved": _lock,
@@ -160,4 +188,10 @@ TELL: Mapping[str, Callable[[Body], str]] = {
     "node.failed": _failed,
     "node.unreachable": _failed,
     "node.verified": _verified,
+    "node.collected": _collected,
+    "node.uncollected": lambda body: str(body["why"]),
+    "facts.seen": _seen,
+    "drift.none": _drift,
+    "drift.found": _drift,
+    "drift.unknown": _drift,
 }
