@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bedplate.process import run
-from lab import debs, standins
+from lab import debs, slurmparts, standins
 from lab.places import Places
 from lab.steps import Steps
 from lab.trees import architecture, key_of, node_tree_path
@@ -28,40 +28,53 @@ class Archive:
     public: Path  # what is served
     key: str  # armored
     real: dict[str, dict[str, str]]  # suite -> real package that differs -> its version there
+    slurm: dict[str, str]  # packages of the scheduler layer that are real -> version
 
 
 def downloads_path(places: Places) -> Path:
     # Named after the node tree and fetched with it: a package that the tree has is never older in the archive.
-    return places.cache / f"debs-{key_of(EDITION, node_tree_path(places).name, debs.TWO_VERSIONS, debs.BASE_IMAGE)}"
+    return (
+        places.cache
+        / f"debs-{key_of(EDITION, node_tree_path(places).name, debs.TWO_VERSIONS, debs.BASE_IMAGE, debs.SLURM)}"
+    )
+
+
+def downloads(places: Places, steps: Steps) -> Path:
+    """The real packages, from the cache where they are there."""
+    places.cache.mkdir(parents=True, exist_ok=True)
+    target = downloads_path(places)
+    if not target.is_dir():
+        with steps.step("archive: download real Debian packages", expected="about 25 s, once"):
+            part = Path(tempfile.mkdtemp(prefix=f"{target.name}.part-", dir=places.cache))
+            debs.download(part)
+            shutil.rmtree(part / "apt")
+            part.rename(target)
+    return target
 
 
 def archive_path(places: Places) -> Path:
     parts = [(path.name, path.read_text()) for path in sorted(standins.PARTS.iterdir())]
     table = [vars(package) for package in standins.TABLE]
-    source = Path(standins.__file__).read_text()
-    return places.cache / f"archive-{key_of(EDITION, downloads_path(places).name, table, parts, source)}"
+    sources = [Path(file).read_text() for file in (standins.__file__, slurmparts.__file__)]
+    plugins = slurmparts.plugins_path(places).name
+    return places.cache / f"archive-{key_of(EDITION, downloads_path(places).name, table, parts, sources, plugins)}"
 
 
 def archive(places: Places, steps: Steps) -> Archive:
-    """The archive, from the cache where it is there."""
-    places.cache.mkdir(parents=True, exist_ok=True)
-    downloads, target = downloads_path(places), archive_path(places)
-    if not downloads.is_dir():
-        with steps.step("archive: download real Debian packages", expected="about 15 s, once"):
-            part = Path(tempfile.mkdtemp(prefix=f"{downloads.name}.part-", dir=places.cache))
-            debs.download(part)
-            shutil.rmtree(part / "apt")
-            part.rename(downloads)
+    """The archive, from the cache where it is there; needs the node tree."""
+    real, target = downloads(places, steps), archive_path(places)
     if not target.is_dir():
+        plugins = slurmparts.plugins(places, steps)
         with steps.step("archive: build stand-ins, sign and publish suites a and b", expected="about 5 s, once"):
             part = Path(tempfile.mkdtemp(prefix=f"{target.name}.part-", dir=places.cache))
-            _publish(part, downloads)
+            _publish(part, real, plugins)
             part.rename(target)
-    old, new = debs.debs(downloads / "old"), debs.debs(downloads / "new")
+    old, new = debs.debs(real / "old"), debs.debs(real / "new")
     return Archive(
         public=target / "aptly/public",
         key=(target / "archive.asc").read_text(),
         real={"a": _versions(old), "b": _versions(new)},
+        slurm={package.name: package.version for package in new if package.name in debs.SLURM},
     )
 
 
@@ -69,12 +82,13 @@ def _versions(packages: list[debs.Deb]) -> dict[str, str]:
     return {package.name: package.version for package in packages if package.name in debs.TWO_VERSIONS}
 
 
-def _publish(work: Path, downloads: Path) -> None:
+def _publish(work: Path, downloads: Path, plugins: Path) -> None:
     arch = architecture()
     new, old = debs.debs(downloads / "new"), debs.debs(downloads / "old")
     stand_ins = work / "debs"
     stand_ins.mkdir()
     built = {package: standins.build(package, arch, stand_ins) for package in standins.TABLE}
+    scheduler = list(slurmparts.debs(plugins, stand_ins).values())
     closure = [package.path for package in new if package.name not in debs.TWO_VERSIONS]
     members = {
         "a": [*closure, *(package.path for package in old)],
@@ -83,7 +97,7 @@ def _publish(work: Path, downloads: Path) -> None:
     publish(
         work,
         {
-            suite: [*real, *(path for package, path in built.items() if suite in package.suites)]
+            suite: [*real, *scheduler, *(path for package, path in built.items() if suite in package.suites)]
             for suite, real in members.items()
         },
     )

@@ -1,6 +1,7 @@
 """What the controller host has beyond its tree: site, keys, credentials, trust in the lab's registry, environment."""
 
 import resource
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -54,6 +55,9 @@ def furnish(root: Path, registry: Registry, files: Mapping[str, str], identity: 
     for name, text in files.items():
         write(site / name, text)
     (site / "builds").mkdir(exist_ok=True)
+    # What no lock, ledger or repository holds: made anew for each lab.
+    write(site / "secrets/munge.key", secrets.token_hex(64) + "\n", mode=0o600)
+    write(site / "secrets/slurmdbd.password", secrets.token_urlsafe(24) + "\n", mode=0o600)
     write(root / "root/.ssh/id_ed25519", identity, mode=0o600)
     write(root / "etc/ssh/ssh_config.d/lab.conf", SSH)
     write(root / "root/.config/containers/auth.json", registry.auth_json, mode=0o600)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from bedplate.model.faults import BadInput, NodesFailed, Refused
 from bedplate.process import run
 from lab import hosts, lifecycle, machine, record
-from lab.places import CONTROLLER, Places
+from lab.places import CONTROLLER, SERVICES_HOST, Places
 from lab.run import on
 from lab.standins import FAULTS_ON_NODE
 
@@ -33,8 +33,8 @@ def apply(places: Places, node: str, fault: str, *, mend: bool) -> str:
         found = record.read(places)
         if found is None:
             raise Refused("no lab runs (run: bedplate lab up)")
-        if node not in found.hosts or node == CONTROLLER:
-            raise BadInput(f"the lab has no node {node}; it has {', '.join(found.hosts[1:])}")
+        if node not in found.hosts or node in (CONTROLLER, SERVICES_HOST):
+            raise BadInput(f"the lab has no node {node}; it has {', '.join(found.hosts[2:])}")
         has = found.faults.get(node, [])
         if mend and fault not in has:
             raise Refused(f"{node} has no fault {fault}; it has {', '.join(has) or 'none'}")

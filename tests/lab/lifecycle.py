@@ -15,11 +15,11 @@ from pathlib import Path
 
 from bedplate.model.faults import BadInput, BedplateError, Busy, NodesFailed, Refused
 from bedplate.process import run
-from lab import controller, hosts, machine, network, record, registry, site, trees
-from lab.archive import Archive, archive, downloads_path
+from lab import controller, devices, hosts, machine, network, record, registry, site, slurmparts, trees
+from lab.archive import Archive, archive, downloads, downloads_path
 from lab.baseimage import BaseImage, base_image
 from lab.hosts import State
-from lab.places import ARCHIVE_PORT, BRIDGE_ADDRESS, CHECKOUT, CONTROLLER, MAX_NODES, Places, node_names
+from lab.places import ARCHIVE_PORT, BRIDGE_ADDRESS, CHECKOUT, CONTROLLER, MAX_NODES, SERVICES_HOST, Places, node_names
 from lab.record import Record
 from lab.steps import Steps
 
@@ -248,8 +248,11 @@ def _materials(places: Places, steps: Steps) -> tuple[trees.Trees, Archive, Base
     # Two labs may share a cache: what one builds, the other must not take for a killed build's leftovers.
     with _alone_in(places.cache, steps), ThreadPoolExecutor(2) as pool:
         trees.forget_unfinished(places)
-        waiting = pool.submit(trees.trees, places, steps)
+        base = pool.submit(trees.node_tree, places, steps)
+        waiting = pool.submit(lambda: (base.result(), trees.trees(places, steps))[1])
         try:
+            downloads(places, steps)
+            base.result()
             packages = archive(places, steps)
             image = base_image(places, steps)
             made = waiting.result()
@@ -257,7 +260,14 @@ def _materials(places: Places, steps: Steps) -> tuple[trees.Trees, Archive, Base
             machine.end_children()  # the other line of work: nobody wants its tree any more
             raise
         trees.forget_unused(
-            places, {*made.controller, packages.public.parents[1], image.layout, downloads_path(places)}
+            places,
+            {
+                *made.controller,
+                packages.public.parents[1],
+                image.layout,
+                downloads_path(places),
+                slurmparts.plugins_path(places),
+            },
         )
     return made, packages, image
 
@@ -276,7 +286,7 @@ def _alone_in(cache: Path, steps: Steps) -> Iterator[None]:
 
 
 def _bring_up(places: Places, steps: Steps, nodes: int) -> None:
-    names = [CONTROLLER, *node_names(nodes)]
+    names = [CONTROLLER, SERVICES_HOST, *node_names(nodes)]
     places.live.mkdir(parents=True)
     made = Record(nodes, "starting", os.getpid(), _now())
     record.write(places, made)
@@ -299,11 +309,13 @@ def _bring_up(places: Places, steps: Steps, nodes: int) -> None:
             for name in names
         }
         host_keys = {name: hosts.furnish(root, name, names, public) for name, root in roots.items()}
+        for name, root in roots.items():
+            devices.furnish(root, gpus=0 if name in (CONTROLLER, SERVICES_HOST) else devices.GPUS)
         files = site.site_files(
             site.Given(
                 nodes=nodes, architecture=trees.architecture(), archive_key=packages.key, real_packages=packages.real,
                 registry=registry.ADDRESS, base_repository=registry.BASE_REPOSITORY, base_digest=image.digest,
-                host_keys=host_keys,
+                host_keys=host_keys, slurm=packages.slurm, cgroup_v1=bool(machine.v1_controllers()),
             )
         )  # fmt: skip
         controller.furnish(roots[CONTROLLER], store, files, identity)

@@ -34,7 +34,18 @@ def _hierarchies() -> list[Path]:
     """Where a program's cgroup has to be made; the last is the cgroup2 one."""
     if (CGROUP / "cgroup.controllers").exists():
         return [CGROUP]
-    return [CGROUP / "systemd", CGROUP / "unified"]
+    return [CGROUP / "systemd", *(CGROUP / name for name in v1_controllers()), CGROUP / "unified"]
+
+
+def v1_controllers() -> list[str]:
+    """The controllers that Slurm in a host needs, where they are in cgroup v1 hierarchies of their own.
+
+    A host's cgroup2 has none of them there. Slurm names its directories after the node: only below a directory of
+    the host are they those of one lab.
+    """
+    if (CGROUP / "cgroup.controllers").exists():
+        return []
+    return [name for name in ("devices", "freezer") if (CGROUP / name / "cgroup.procs").exists()]
 
 
 def _tops(places: Places) -> list[Path]:
@@ -242,7 +253,7 @@ def mounts_below(directory: Path) -> list[Path]:
     return sorted(below, key=lambda path: len(path.parts), reverse=True)
 
 
-def nspawn_leftovers(places: Places, host: str = "(ctl|n[0-9]+)") -> list[Path]:
+def nspawn_leftovers(places: Places, host: str = "(ctl|svc|n[0-9]+)") -> list[Path]:
     """What systemd-nspawn keeps per machine name, of the hosts that a pattern names.
 
     A killed systemd-nspawn leaves it, and a later one of the same name then refuses to start.
@@ -251,7 +262,7 @@ def nspawn_leftovers(places: Places, host: str = "(ctl|n[0-9]+)") -> list[Path]:
     return sorted(path for path in Path("/run/systemd/nspawn").glob("*/*") if mine.fullmatch(path.name))
 
 
-def remove_nspawn_leftovers(places: Places, host: str = "(ctl|n[0-9]+)") -> None:
+def remove_nspawn_leftovers(places: Places, host: str = "(ctl|svc|n[0-9]+)") -> None:
     for path in nspawn_leftovers(places, host):
         unmount_below(path)
         with suppress(OSError):  # not empty: harmless, and not ours to judge

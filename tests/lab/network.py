@@ -9,7 +9,7 @@ from lab.places import BRIDGE_ADDRESS, Places, address, mac
 
 def namespaces(places: Places) -> list[str]:
     """The named network namespaces of this lab, those of a dead one included."""
-    mine = re.compile(rf"{re.escape(places.name)}(-(ctl|n\d+))?")
+    mine = re.compile(rf"{re.escape(places.name)}(-(ctl|svc|n\d+))?")
     listed = [line.split()[0] for line in run(["ip", "netns", "list"]).out.splitlines() if line.strip()]
     return [name for name in listed if mine.fullmatch(name)]
 

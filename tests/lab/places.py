@@ -12,6 +12,7 @@ from bedplate.model.faults import BadInput
 DEFAULT_STATE = Path("/var/lib/bedplate-lab")
 CHECKOUT = Path(__file__).resolve().parents[2]
 CONTROLLER = "ctl"
+SERVICES_HOST = "svc"  # Slurm's controllers and what else serves the nodes
 GUEST = "k1"  # the one machine with a kernel of its own, where there is one (guest.py)
 BRIDGE_ADDRESS = "10.77.0.1"  # archive and registry listen here, in the lab's own network namespace
 ARCHIVE_PORT = 8080
@@ -71,11 +72,11 @@ def places() -> Places:
     return Places(state, name, cache)
 
 
-FIXED = {CONTROLLER: 10, GUEST: 230}  # last part of the address
+FIXED = {SERVICES_HOST: 9, CONTROLLER: 10, GUEST: 230}  # last part of the address
 
 
 def address(host: str) -> str:
-    """10.77.0.10 for the controller, 10.77.0.11 and up for the nodes."""
+    """10.77.0.9 and .10 for services and controller, 10.77.0.11 and up for the nodes."""
     return f"10.77.0.{FIXED[host] if host in FIXED else 10 + int(host[1:])}"
 
 

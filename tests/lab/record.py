@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass, field, fields
 
 from bedplate.sources.files import write_whole
-from lab.places import CONTROLLER, Places, node_names
+from lab.places import CONTROLLER, SERVICES_HOST, Places, node_names
 
 
 @dataclass
@@ -18,7 +18,7 @@ class Record:
 
     @property
     def hosts(self) -> list[str]:
-        return [CONTROLLER, *node_names(self.nodes)]
+        return [CONTROLLER, SERVICES_HOST, *node_names(self.nodes)]
 
 
 def read(places: Places) -> Record | None:

@@ -1,10 +1,11 @@
 """The site of a lab: the texts of fleet.yml, nodes.csv, environments, models and images. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bedplate.model.nodes import fold
-from lab.places import ARCHIVE_PORT, CONTROLLER, address, mac, node_names
+from lab import slurmparts
+from lab.places import ARCHIVE_PORT, CONTROLLER, SERVICES_HOST, address, mac, node_names
 
 FEWEST_NODES = 3  # one to be the canary, two spares
 NODES_PER_RACK = 4
@@ -22,6 +23,8 @@ class Given:
     base_repository: str
     base_digest: str
     host_keys: Mapping[str, str]  # host -> "ssh-ed25519 AAAA..."
+    slurm: Mapping[str, str] = field(default_factory=dict)  # Slurm's packages and its database's -> version
+    cgroup_v1: bool = False  # the machine has the device controller in a hierarchy of its own
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,12 @@ class Generation:
 A = Generation(
     environment="A", suite="a", description="Driver 570",
     driver={"nvidia-driver-570-open": "570.133.20"}, fabric={"nvidia-fabricmanager-570": "570.133.20"},
-    values={"nccl_debug": "WARN", "tuning_profile": "baseline"},
+    values={"nccl_debug": "WARN", "tuning_profile": "baseline", "drain_timeout_s": "120"},
 )  # fmt: skip
 B = Generation(
     environment="B", suite="b", description="Driver 580: from here on the Fabric Manager has no branch in its name",
     driver={"nvidia-driver-580-open": "580.126.20"}, fabric={"nvidia-fabricmanager": "580.126.20"},
-    values={"nccl_debug": "INFO", "tuning_profile": "throughput"},
+    values={"nccl_debug": "INFO", "tuning_profile": "throughput", "drain_timeout_s": "120"},
 )  # fmt: skip
 
 
@@ -55,6 +58,9 @@ def site_files(given: Given) -> dict[str, str]:
         "nodes.csv": nodes_csv(given),
         "models/lab-gpu8.yml": GPU_MODEL,
         "models/lab-controller.yml": CONTROLLER_MODEL,
+        "models/lab-services.yml": SERVICES_MODEL,
+        "environments/S.yml": services_environment(given),
+        "accounts.yml": ACCOUNTS,
         "keys/archive.asc": given.archive_key,
         "known_hosts": known_hosts(given.host_keys),
     }
@@ -73,7 +79,27 @@ description: Stand-in for an eight-GPU node
 stand_in: true
 gpus: 8
 gpu_product: NVIDIA B200
+gpu_type: b200
 nics: 2
+cpu: {sockets: 1, cores_per_socket: 8, threads_per_core: 1}
+memory_mib: 4096
+"""
+
+SERVICES_MODEL = """\
+model: lab-services
+vendor: Lab
+description: Stand-in for the machine that Slurm's controllers and the accounting database run on
+stand_in: true
+gpus: 0
+nics: 0
+"""
+
+# Who may use the cluster: root is Slurm's own administrator, these are ordinary people.
+ACCOUNTS = """\
+accounts:
+  research: {description: "Everybody who trains", qos: [small, spare], default_qos: small}
+  main: {description: "The main run", parent: research, qos: [training, small], default_qos: training, users: [alice]}
+  students: {description: "What may be interrupted", parent: research, qos: [spare], default_qos: spare, users: [bob]}
 """
 
 CONTROLLER_MODEL = """\
@@ -100,6 +126,7 @@ networks:
   management:
     cidr: 10.77.0.0/24
     addresses:
+      "{SERVICES_HOST}": {address(SERVICES_HOST)}
       "{CONTROLLER}": {address(CONTROLLER)}
       "{fold(names)}": {address(names[0])}
   bmc: {{cidr: 10.78.0.0/24}}
@@ -107,6 +134,7 @@ networks:
 kinds:
   gpu: {{model: lab-gpu8, architecture: {given.architecture}}}
   controller: {{model: lab-controller, architecture: {given.architecture}}}
+  services: {{model: lab-services, architecture: {given.architecture}}}
 
 racks:
 {"".join(f"  {rack}: {{positions: 42}}" + chr(10) for rack in racks(given.nodes))}
@@ -115,6 +143,7 @@ groups:
   training: {{nodes: "{training}", kind: gpu, partition: training}}
   spare: {{nodes: "{spare}", kind: gpu, partition: spare}}
   reference: {{nodes: "{names[0]}"}}
+  services: {{nodes: "{SERVICES_HOST}", kind: services}}
 """
 
 
@@ -128,12 +157,13 @@ def nodes_csv(given: Given) -> str:
     places = racks(given.nodes)
     per_rack = -(-given.nodes // len(places))
     lines = ["name,serial,boot_mac,nic_macs,bmc_address,rack,position"]
-    for number, name in enumerate([CONTROLLER, *names]):
+    beside = {CONTROLLER: 40, SERVICES_HOST: 41}  # machines without GPUs, on top of the first rack
+    for number, name in enumerate([CONTROLLER, SERVICES_HOST, *names]):
         last = address(name).rpartition(".")[2]
-        nics = [f"02:bd:00:00:{nic:02x}:{int(last):02x}" for nic in (1, 2)] if name != CONTROLLER else []
-        slot = number - 1
+        nics = [f"02:bd:00:00:{nic:02x}:{int(last):02x}" for nic in (1, 2)] if name not in beside else []
+        slot = number - len(beside)
         rack, position = (
-            (places[0], 40) if name == CONTROLLER else (places[slot // per_rack], 1 + 4 * (slot % per_rack))
+            (places[0], beside[name]) if name in beside else (places[slot // per_rack], 1 + 4 * (slot % per_rack))
         )
         lines.append(f"{name},LAB-{number:04d},{mac(name)},{' '.join(nics)},10.78.0.{last},{rack},{position}")
     return "\n".join(lines) + "\n"
@@ -145,9 +175,6 @@ def known_hosts(host_keys: Mapping[str, str]) -> str:
 
 def environment(generation: Generation, given: Given) -> str:
     real = given.real_packages[generation.suite]
-
-    def mapping(values: Mapping[str, str]) -> str:
-        return "{" + ", ".join(f'{name}: "{value}"' for name, value in values.items()) + "}"
 
     return f"""\
 environment: {generation.environment}
@@ -168,13 +195,63 @@ layers:
   driver: {{packages: {mapping(generation.driver)}}}
   fabric: {{packages: {mapping(generation.fabric)}}}
   container: {{unmanaged: "comes with the host layers"}}
-  scheduler: {{unmanaged: "comes with Slurm"}}
+  scheduler: {{controller: S, packages: {mapping(node_scheduler(given))}}}
   image: {{definition: images/{generation.suite}}}
   code: {{unmanaged: "comes with the training program"}}
   config: {{values: {mapping(generation.values)}}}
   launch: {{unmanaged: "comes with the training program"}}
 
 rollout: {{canary: 1, small: 2, batch: 4, failure_budget: 1}}
+"""
+
+
+def mapping(values: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f'{name}: "{value}"' for name, value in values.items()) + "}"
+
+
+def node_scheduler(given: Given) -> dict[str, str]:
+    """The scheduler's packages of a GPU node."""
+    names = [name for name in ("slurmd", "slurm-client", "munge") if name in given.slurm]
+    containers = {
+        "nvslurm-plugin-pyxis": slurmparts.PYXIS, "enroot": slurmparts.ENROOT, "enroot+caps": slurmparts.ENROOT,
+    }  # fmt: skip
+    return {name: given.slurm[name] for name in names} | containers
+
+
+def services_environment(given: Given) -> str:
+    """S: the controllers, with an environment of their own. Rolled out before the nodes that they serve."""
+    names = ("slurmctld", "slurmdbd", "slurm-client", "munge", "mariadb-server")
+    packages = {name: given.slurm[name] for name in names if name in given.slurm}
+    packages |= {"nvslurm-plugin-pyxis": slurmparts.PYXIS, "enroot": slurmparts.ENROOT}
+    values = {"nccl_debug": "WARN"}
+    if given.cgroup_v1:  # where each host mounts the machine's hierarchies once more: lab/hosts.py
+        values |= {"slurm_cgroup_plugin": "cgroup/v1", "slurm_cgroup_mountpoint": "/cgv1"}
+    return f"""\
+environment: S
+description: "Slurm's controllers and the accounting database"
+kinds: [services]
+
+archive:
+  url: http://archive.lab:{ARCHIVE_PORT}/
+  suite: a
+  components: [main]
+  key: keys/archive.asc
+
+layers:
+  hardware: {{models: [lab-services]}}
+  firmware: {{unmanaged: "lab hosts have no firmware"}}
+  os: {{distribution: debian, release: trixie, packages: {mapping(given.real_packages["a"])}}}
+  kernel: {{unmanaged: "lab hosts share the machine's kernel"}}
+  driver: {{unmanaged: "no GPU in this machine"}}
+  fabric: {{unmanaged: "no GPU in this machine"}}
+  container: {{unmanaged: "no container runs here"}}
+  scheduler: {{packages: {mapping(packages)}}}
+  image: {{unmanaged: "no job runs here"}}
+  code: {{unmanaged: "no job runs here"}}
+  config: {{values: {mapping(values)}}}
+  launch: {{unmanaged: "no job runs here"}}
+
+rollout: {{canary: 1, small: 1, batch: 1, failure_budget: 0}}
 """
 
 
@@ -194,6 +271,7 @@ ARG BASE
 FROM ${BASE}
 ARG GREETING
 RUN mkdir -p /opt/lab && echo "${GREETING}" > /opt/lab/greeting && seq 1 1000 > /opt/lab/steps
+RUN echo 'VARIANT="Bedplate lab image a"' >> /usr/lib/os-release
 CMD ["cat", "/opt/lab/greeting"]
 """,
     "b": """\
@@ -201,6 +279,7 @@ ARG BASE
 FROM ${BASE}
 ARG GREETING
 RUN mkdir -p /opt/lab && echo "${GREETING}" > /opt/lab/greeting && seq 1 2000 > /opt/lab/steps
+RUN echo 'VARIANT="Bedplate lab image b"' >> /usr/lib/os-release
 RUN sha256sum /opt/lab/steps > /opt/lab/steps.sha256
 CMD ["cat", "/opt/lab/greeting"]
 """,

@@ -239,7 +239,7 @@ def test_status_says_what_there_is(lab: Places) -> None:
     assert said.code == 0, said.err
     document = json.loads(said.out)
     assert document["state"] == "up"
-    assert document["hosts"][1]["address"] == "10.77.0.11"
+    assert document["hosts"][2]["address"] == "10.77.0.11"
     assert document["services"]["registry"]["runs"]
     assert Path(document["hosts"][0]["log"]).exists()
 

@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -104,11 +104,8 @@ def venv_layer_path(places: Places) -> Path:
 
 def trees(places: Places, steps: Steps) -> Trees:
     """Every tree that hosts need, from the cache where it is there."""
-    places.cache.mkdir(parents=True, exist_ok=True)
-    node, controller, venv = node_tree_path(places), controller_layer_path(places), venv_layer_path(places)
-    if not node.is_dir():
-        with steps.step(f"node tree: Debian {SUITE} from {mirror()}", expected="about 30 s, once"):
-            _node_tree(node)
+    node = node_tree(places, steps)
+    controller, venv = controller_layer_path(places), venv_layer_path(places)
     if not controller.is_dir():
         with steps.step("controller tree: what a controller has besides", expected="about 30 s, once"):
             _controller_layer(controller, node)
@@ -116,6 +113,16 @@ def trees(places: Places, steps: Steps) -> Trees:
         with steps.step("controller tree: Python environment from uv.lock", expected="about 20 s, once per uv.lock"):
             _venv_layer(venv, controller, node)
     return Trees(node=(node,), controller=(venv, controller, node))
+
+
+def node_tree(places: Places, steps: Steps) -> Path:
+    """The tree that all others stand on."""
+    places.cache.mkdir(parents=True, exist_ok=True)
+    node = node_tree_path(places)
+    if not node.is_dir():
+        with steps.step(f"node tree: Debian {SUITE} from {mirror()}", expected="about 30 s, once"):
+            _node_tree(node)
+    return node
 
 
 def _node_tree(target: Path) -> None:
@@ -202,10 +209,18 @@ def _layer(
     shutil.rmtree(work)
 
 
-def _controller_layer(target: Path, node: Path) -> None:
-    work = Path(tempfile.mkdtemp(prefix=f"{target.name}.part-", dir=target.parent))
-    given = work / "given"
-    given.mkdir()
+# What a script in a layer begins with: apt with the machine's archive, and no documents of packages.
+_WITH_APT = """
+export APT_CONFIG=/run/build/apt.conf
+dpkg_options() { for word; do printf -- '-o Dpkg::Options::=--%s ' "$word"; done; }
+set -f
+options=$(dpkg_options force-unsafe-io @EXCLUDED@)
+apt-get -qq update
+"""
+
+
+def _with_apt(given: Path) -> str:
+    """Give a layer's script the archive; what the script begins with."""
     (given / "sources.list").write_text(
         f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {mirror()} {SUITE} main\n"
     )
@@ -214,15 +229,38 @@ def _controller_layer(target: Path, node: Path) -> None:
         'APT::Install-Recommends "false";', 'APT::Sandbox::User "root";', 'Dpkg::Use-Pty "false";', *apt_proxy(), "",
     ]))  # fmt: skip
     (given / "policy-rc.d").write_text("#!/bin/sh\nexit 101\n")
-    script = f"""
-export APT_CONFIG=/run/build/apt.conf
-dpkg_options() {{ for word; do printf -- '-o Dpkg::Options::=--%s ' "$word"; done; }}
-set -f
-options=$(dpkg_options force-unsafe-io {" ".join(f"'path-exclude={pattern}'" for pattern in NO_DOCUMENTATION)})
-apt-get -qq update
+    return _WITH_APT.replace("@EXCLUDED@", " ".join(f"'path-exclude={pattern}'" for pattern in NO_DOCUMENTATION))
+
+
+def on_a_layer(places: Places, work: Path, script: str, given: Mapping[str, str]) -> None:
+    """Run a script above the node tree and keep nothing but what it puts into /run/build/out, which is WORK/out.
+
+    given: files that it finds in /run/build; $options is what it gives `apt-get install`.
+    """
+    inside = Path(tempfile.mkdtemp(dir=work))
+    put = inside / "given"
+    put.mkdir()
+    for name, text in given.items():
+        (put / name).write_text(text)
+    begin = _with_apt(put)
+    (put / "out").mkdir()
+    keep = f"{script}\ncp -a /run/build/out /kept\n"
+    _layer(work / "layer", [node_tree_path(places)], begin + keep, put, inside)
+    (work / "layer/kept").rename(work / "out")
+    shutil.rmtree(work / "layer")
+
+
+def _controller_layer(target: Path, node: Path) -> None:
+    work = Path(tempfile.mkdtemp(prefix=f"{target.name}.part-", dir=target.parent))
+    given = work / "given"
+    given.mkdir()
+    script = (
+        _with_apt(given)
+        + f"""
 apt-get -qq -y $options install {" ".join(CONTROLLER_PACKAGES)}
 apt-get -qq clean
 """
+    )
     _layer(target, [node], script, given, work)
 
 

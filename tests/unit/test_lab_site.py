@@ -13,6 +13,7 @@ from bedplate.model.image import parse_image
 from bedplate.model.layers import Layer
 from bedplate.process import Finished, run
 from lab import site, standins
+from lab.debs import SLURM
 from lab.places import address, mac, node_names
 
 DIGEST = "sha256:" + "a" * 64
@@ -30,7 +31,8 @@ def given(nodes: int) -> site.Given:
         registry="registry.lab:5443",
         base_repository="base/debian",
         base_digest=DIGEST,
-        host_keys={name: f"ssh-ed25519 KEY-OF-{name}" for name in ["ctl", *node_names(nodes)]},
+        host_keys={name: f"ssh-ed25519 KEY-OF-{name}" for name in ["ctl", "svc", *node_names(nodes)]},
+        slurm=dict.fromkeys(SLURM, "24.11.5-4"),
     )
 
 
@@ -42,7 +44,7 @@ def fleet_of(nodes: int) -> Fleet:
 @pytest.mark.parametrize("nodes", [3, 4, 8, 9, 40, 200])
 def test_the_fleet_of_a_lab_of_any_size_has_no_fault(nodes: int) -> None:
     fleet = fleet_of(nodes)
-    assert list(fleet.nodes) == ["ctl", *node_names(nodes)]
+    assert list(fleet.nodes) == ["ctl", "svc", *node_names(nodes)]
     assert fleet.groups["spare"] == tuple(node_names(nodes)[-2:])
     assert fleet.groups["reference"] == ("n1",)
     assert {node.address for node in fleet.nodes.values()} == {address(name) for name in fleet.nodes}
@@ -57,7 +59,8 @@ def test_the_boot_mac_of_a_node_is_the_one_that_its_host_gets() -> None:
 def test_known_hosts_names_each_host_by_name_and_address() -> None:
     lines = site.site_files(given(3))["known_hosts"].splitlines()
     assert lines[0] == "ctl,10.77.0.10 ssh-ed25519 KEY-OF-ctl"
-    assert lines[3] == "n3,10.77.0.13 ssh-ed25519 KEY-OF-n3"
+    assert lines[1] == "svc,10.77.0.9 ssh-ed25519 KEY-OF-svc"
+    assert lines[4] == "n3,10.77.0.13 ssh-ed25519 KEY-OF-n3"
 
 
 @pytest.mark.parametrize("name", ["A", "B"])
