@@ -15,7 +15,6 @@ from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationError
-from pydantic_core import PydanticCustomError
 
 from bedplate.model.canonical import DIGEST
 from bedplate.model.faults import BadInput, Fault
@@ -80,8 +79,8 @@ def _sort(value: object) -> str:
 
 
 def _known(value: object) -> str:
-    """The same where nothing can be absent."""
-    return "unknown" if _sort(value) == "unknown" else "value"
+    """The same where nothing can be absent: what says so is told as a wrong Unknown."""
+    return "value" if _sort(value) == "value" else "unknown"
 
 
 type Or[T] = Annotated[
@@ -110,13 +109,11 @@ class Package(NamedTuple):
 
 
 @cache
-def _package(row: tuple[str, ...]) -> Package:
-    """A row, checked. Kept: nodes have the same packages, and 660 x 2,500 of them would fill the memory."""
+def _package(row: tuple[str, ...]) -> Package | None:
+    """A row, None where it is none. Kept: nodes have the same packages, and 660 x 2,500 would fill the memory."""
     if len(row) != PACKAGE_FIELDS or not all(isinstance(part, str) for part in row):
-        raise wrong(f"no package: {str(row)[:80]}", "name, version, architecture, want, status")
-    if not _PACKAGE.fullmatch(row[0]) or not all(map(_WORD.fullmatch, row[1:])):
-        raise wrong(f"no package: {str(row)[:80]}")
-    return Package(*row)
+        return None
+    return Package(*row) if _PACKAGE.fullmatch(row[0]) and all(map(_WORD.fullmatch, row[1:])) else None
 
 
 def _packages(value: object) -> tuple[Package, ...]:
@@ -127,9 +124,13 @@ def _packages(value: object) -> tuple[Package, ...]:
     bad: list[str] = []
     for row in value:
         try:
-            rows.append(_package(tuple(row) if isinstance(row, list) else ()))
-        except (TypeError, PydanticCustomError) as fault:
-            bad.append(fault.message() if isinstance(fault, PydanticCustomError) else f"no package: {str(row)[:80]}")
+            package = _package(tuple(row)) if isinstance(row, list) else None
+        except TypeError:  # a list in the list
+            package = None
+        if package is None:
+            bad.append(f"no package: {str(row)[:80]!r}")
+        else:
+            rows.append(package)
     if bad:
         raise wrong("; ".join(bad[:SHOWN]) + (f"; {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""))
     if not any(row.name == "dpkg" for row in rows):
