@@ -29,7 +29,8 @@ HELP = bedplate.context_settings["help_option_names"]
 
 
 def commands(command: click.Command, path: str) -> list[tuple[str, click.Command]]:
-    found = [] if isinstance(command, click.Group) else [(path, command)]
+    own = not isinstance(command, click.Group) or command.invoke_without_command
+    found = [(path, command)] if own else []
     if isinstance(command, click.Group):
         context = click.Context(command, info_name=path)
         for name in command.list_commands(context):

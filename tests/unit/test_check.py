@@ -219,7 +219,8 @@ def test_the_summary_has_a_line_for_each_file(site: Path) -> None:
     lines = run(site).output.splitlines()
     assert [line.split(": ")[0] for line in lines] == [
         "site/fleet.yml", "site/nodes.csv", "site/models/lab-controller.yml", "site/models/lab-gpu8.yml",
-        "site/images/a/image.yml", "site/environments/A.yml", "site/environments/A.lock.json", "A",
+        "site/images/a/image.yml", "site/environments/A.yml", "site/environments/A.lock.json",
+        "unknown", "unknown", "A",  # which CUDA the image holds, and which NVSwitches the model has
     ]  # fmt: skip
     assert "stand-in: Lab, 8 NVIDIA B200, 2 NICs" in lines[3]
     assert "for gpu (8 nodes); 6 layers managed, 6 not; 3 packages asked for; locked" in lines[5]

@@ -18,6 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from bedplate.act import image as images
+from bedplate.act import rules
 from bedplate.decide.buildrecord import BuildRecord, Stage
 from bedplate.decide.diff import differences
 from bedplate.decide.lockdoc import Image, LockDocument, Package, assemble, layers_of, lock_text, parse_lock
@@ -43,7 +44,7 @@ def resolve(site: Site, name: str) -> LockDocument:
     """Find the bytes of an environment; nothing is written.
 
     Raises:
-        BadInput: something asked for cannot be had; carries every fault of packages, image and configuration.
+        BadInput: something asked for cannot be had, or the closure breaks a cross-layer rule; carries every fault.
     """
     environment = site.environment(name)
     faults: list[Fault] = []
@@ -64,7 +65,10 @@ def resolve(site: Site, name: str) -> LockDocument:
         config=config,
         exceptions=environment.exception_documents(),
     )
-    return parse_lock(lock_text(document), shown(site.lock_path(name)))
+    lock = parse_lock(lock_text(document), shown(site.lock_path(name)))
+    if broken := [finding.fault() for finding in rules.of_lock(site, environment, lock) if finding.refuses]:
+        raise BadInput(broken)
+    return lock
 
 
 class Outcome(StrEnum):
@@ -96,7 +100,7 @@ def write(site: Site, lock: LockDocument) -> Written:
     path = site.lock_path(lock.name)
     with _one_writer(path.parent), contextlib.closing(Ledger.open(site.ledger_url)) as ledger:
         events = recorded(ledger, lock.name)
-        known = [_of_event(event) for event in events]
+        known = [of_event(event) for event in events]
         before = path.read_bytes() if path.exists() else None
         on_disk = _readable(before, path) if before is not None else None
         kept = _same(lock, known or ([on_disk] if on_disk else []))
@@ -172,7 +176,7 @@ def find(site: Site, word: str) -> LockDocument:
         locks = {event.environment: event for event in ledger.events(kinds=[RESOLVED])}
     fitting = [event for known, event in locks.items() if str(known).startswith(word)]
     if len(fitting) == 1:
-        return _of_event(fitting[0])
+        return of_event(fitting[0])
     there = ", ".join(f"{event.body['environment']} {event.environment}" for event in fitting or locks.values())
     said = "fits several locks" if fitting else "is the identity of no lock"
     raise BadInput(f"{word} {said} in the ledger {site.ledger_url}, which knows {there or 'none'}")
@@ -406,7 +410,8 @@ def _one_writer(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _of_event(event: Event) -> LockDocument:
+def of_event(event: Event) -> LockDocument:
+    """The lock that an event recorded."""
     return parse_lock(lock_text(event.body["document"]), f"event {event.id} of the ledger")
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from bedplate.act import controllerlock
+from bedplate.act import controllerlock, rules
 from bedplate.act import lock as locks
 from bedplate.decide.fold import ROLLOUT, NodeState, Status, World, fold, mark_of
 from bedplate.decide.judge import Verdict, judge
@@ -25,6 +25,7 @@ from bedplate.decide.lockdoc import LockDocument
 from bedplate.decide.plan import Plan, make_plan
 from bedplate.decide.render import RenderedFile, Rendering, refuse_other_templates
 from bedplate.decide.roles import Role
+from bedplate.decide.rule import Finding
 from bedplate.ledger.store import Ledger
 from bedplate.model.environment import Environment, Policy
 from bedplate.model.event import Draft
@@ -61,6 +62,8 @@ class Readiness:
     nodes: tuple[Node, ...]
     policy: Policy
     sources: Mapping[str, bytes]
+    findings: tuple[Finding, ...] = ()
+    """What the cross-layer rules said and did not refuse: exceptions that hold, what nobody knows, verdicts."""
 
 
 def ready(site: Site, order: Order, ledger: Ledger, *, online: bool = True) -> Readiness:
@@ -68,7 +71,7 @@ def ready(site: Site, order: Order, ledger: Ledger, *, online: bool = True) -> R
 
     Raises:
         Refused: the site is an example, the lock is not what the ledger knows, templates differ, or a
-            person's word is missing.
+            person's word is missing; a cross-layer rule is broken.
         BadInput: files are wrong; unknown nodes; what archive and registry do not have.
     """
     site.refuse_example(f"roll out {order.environment}")
@@ -76,11 +79,12 @@ def ready(site: Site, order: Order, ledger: Ledger, *, online: bool = True) -> R
     if not site.lock_path(order.environment).exists():
         raise Refused(f"environment {order.environment} is not locked (run: bedplate lock {order.environment})")
     lock = site.lock(order.environment)
-    known = {e.environment: e for e in ledger.events(kinds=["lock.resolved"]) if e.body["environment"] == lock.name}
+    recorded = {str(e.environment): e for e in ledger.events(kinds=["lock.resolved"])}
+    known = [identity for identity, e in recorded.items() if e.body["environment"] == lock.name]
     if lock.identity not in known:
         raise Refused(
             f"the ledger does not know lock {lock.name} {lock.identity[:19]}"
-            + (f", only {', '.join(str(i)[:19] for i in known)}: the lock file was edited" if known else "")
+            + (f", only {', '.join(i[:19] for i in known)}: the lock file was edited" if known else "")
             + f" (run: bedplate lock {lock.name})"
         )
     locks.refuse_stale(site, environment, lock)
@@ -88,11 +92,16 @@ def ready(site: Site, order: Order, ledger: Ledger, *, online: bool = True) -> R
     refuse_other_templates(lock, sources)
     nodes = _asked_for(site, environment, order)
     policy = _policy(environment, order)
+    world = fold(ledger.events())
+    running = {state.runs for state in world.nodes.values() if state.runs in recorded}
+    held = {str(identity): locks.of_event(recorded[str(identity)]) for identity in running}
+    findings = rules.before_rollout(site, environment, lock, nodes=nodes, world=world, held=held)
+    rules.refuse(f"roll out {lock.name}", findings)
     if online:
         faults = locks.verify_online(site, order.environment)
         if faults:
             raise BadInput(faults)
-    return Readiness(site, lock, tuple(nodes), policy, sources)
+    return Readiness(site, lock, tuple(nodes), policy, sources, tuple(findings))
 
 
 def _asked_for(site: Site, environment: Environment, order: Order) -> list[Node]:
@@ -182,6 +191,7 @@ class Session:
             },
             "plan": self.plan.as_dict(), "recheck": self.order.recheck,
             "approved_by": self.order.approved_by or "", "reason": self.order.reason or "",
+            "rules": [finding.as_dict() for finding in self.readiness.findings],
         }  # fmt: skip
 
     def _draft(self, kind: str, nodes: Collection[str] = (), body: Mapping[str, Any] | None = None) -> Draft:

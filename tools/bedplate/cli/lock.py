@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from bedplate.act import lock as locks
+from bedplate.act import rules
 from bedplate.cli.output import json_option, print_json
 from bedplate.decide.diff import Difference, differences
 from bedplate.sources.site import open_site, shown
@@ -35,6 +36,7 @@ def lock(site_path: Path, environment: str, as_json: bool) -> None:
     site = open_site(site_path)
     written = locks.write(site, locks.resolve(site, environment))
     holds, previous = written.lock, written.previous
+    findings = rules.of_lock(site, site.environment(environment), holds)
     changes = differences(previous, holds) if previous else []
     counts = {kind: len(holds.packages(kind)) for kind in sorted(holds.kinds)}
     if as_json:
@@ -42,11 +44,14 @@ def lock(site_path: Path, environment: str, as_json: bool) -> None:
             "environment": holds.name, "identity": holds.identity, "outcome": written.outcome.value,
             "file": shown(written.path), "packages": counts,
             "image": holds.image.reference if holds.image else None,
+            "rules": [finding.as_dict() for finding in findings],
             "previous": previous.identity if previous else None, "changes": [as_dict(change) for change in changes],
         })  # fmt: skip
         return
     click.echo(f"{holds.name} {holds.identity}")
     click.echo(f"  {SAID[written.outcome]}: {shown(written.path)}")
+    for finding in findings:
+        click.echo(f"  {finding}")
     for kind, count in counts.items():
         asked = sum(package.asked for package in holds.packages(kind).values())
         click.echo(f"  {kind}: {count} packages, {asked} asked for and {count - asked} that these need")

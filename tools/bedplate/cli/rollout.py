@@ -98,6 +98,7 @@ class Prospect:
             "environment": self.readiness.lock.name, "identity": self.readiness.lock.identity,
             "plan": self.plan.as_dict(), "changes": self.changes(), "expected_duration_s": self.duration_s,
             "failure_budget": policy.failure_budget,
+            "rules": [finding.as_dict() for finding in self.readiness.findings],
         }  # fmt: skip
 
     def show(self) -> None:
@@ -126,6 +127,8 @@ class Prospect:
                 click.echo(f"  and {len(rows) - CHANGES_SHOWN} more (bedplate diff {change['from']} {lock.name})")
         for line in self.strays():
             click.echo(line)
+        for finding in self.readiness.findings:
+            click.echo(str(finding))
         expected = f"about {self.duration_s:.0f} s" if self.duration_s else "unknown: the ledger has no history"
         click.echo(f"Failure budget {self.readiness.policy.failure_budget}; expected duration {expected}")
 

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from bedplate.decide.lockdoc import LockDocument
+from bedplate.decide.rule import Finding, judged
+from bedplate.decide.rules import all_rules
+from bedplate.decide.subject import controllers_of, subjects
 from bedplate.model.environment import Environment
 from bedplate.model.faults import Fault
 from bedplate.model.fleet import Fleet
@@ -44,6 +47,24 @@ def check_site(contents: Contents, *, online: bool = False) -> list[Fault]:
     """Every fault between the files of a site; `online` adds what only matters to who will ask the archive."""
     faults = [fault for rule in RULES for fault in rule(contents)]
     return faults + list(_archive_keys(contents, online=online))
+
+
+def rule_findings(contents: Contents) -> list[Finding]:
+    """What the cross-layer rules find in every environment that could be read, by what it asks for and its lock."""
+    return [
+        finding
+        for environment in contents.readable_environments()
+        for finding in judged(
+            all_rules(),
+            subjects(
+                environment,
+                contents.models,
+                lock=contents.locks.get(environment.name),
+                model_of={name: kind.model for name, kind in contents.fleet.kinds.items()} if contents.fleet else {},
+                controllers=controllers_of(environment, contents.environments, contents.locks),
+            ),
+        )
+    ]
 
 
 def askable(contents: Contents, faulty: Collection[str]) -> list[str]:
@@ -94,6 +115,16 @@ def _environment_kinds(contents: Contents) -> Iterator[Fault]:
             elif environment.layers[Layer.HARDWARE].managed and fleet.kinds[kind].model not in models:
                 found = f'nodes of kind {kind} are of model "{fleet.kinds[kind].model}", which is not listed'
                 yield environment.document.fault(place, found, "add it, or take the kind out")
+
+
+def _controllers(contents: Contents) -> Iterator[Fault]:
+    """The environment of the controllers that an environment names is one of this site."""
+    for environment in contents.readable_environments():
+        name = environment.layers[Layer.SCHEDULER].controller
+        if name is not None and name not in contents.environments:
+            path = ("layers", "scheduler", "controller")
+            known = [other for other in contents.environments if other != environment.name]
+            yield environment.document.fault(path, f'no environments/{name}.yml for "{name}"', nearest(name, known))
 
 
 def _image_definitions(contents: Contents) -> Iterator[Fault]:
@@ -164,6 +195,7 @@ RULES: tuple[Callable[[Contents], Iterator[Fault]], ...] = (
     _kind_models,
     _nic_counts,
     _environment_kinds,
+    _controllers,
     _image_definitions,
     _locks,
 )

@@ -101,23 +101,24 @@ class Rule:
             yield replace(finding, rule=self.id)
 
 
-def judged(rules: Sequence[Rule], subjects: Iterable[Subject], *, preflight: bool = False) -> list[Finding]:
+def judged(rules: Sequence[Rule], subjects: Iterable[Subject]) -> list[Finding]:
     """Everything that rules find, exceptions applied; each once, in the order of the places.
 
-    The subjects are the kinds of one environment, or one machine; preflight: what nodes run is known, too.
+    The subjects are the kinds of one environment, or one machine.
     """
     found: dict[Finding, None] = {}
     exceptions: dict[RuleException, Place] = {}
     used: set[RuleException] = set()
     for subject in subjects:
-        exceptions |= dict.fromkeys(subject.exceptions, subject.place)
+        exceptions |= dict(subject.exceptions)
         for finding in (finding for rule in rules for finding in rule.judge(subject)):
-            lifting = _lifting(finding, subject.exceptions)
+            lifting = _lifting(finding, [exception for exception, _ in subject.exceptions])
             used |= {lifting} if lifting else set()
             found[replace(finding, lifted=lifting)] = None
+    # What a rollout alone can judge is lifted for some nodes, and not for those that are there already.
     transition = {rule.id for rule in rules if rule.transition}
     for exception, place in exceptions.items():
-        if exception not in used and (preflight or exception.rule not in transition):
+        if exception not in used and exception.rule not in transition:
             what = f"the exception for {exception.rule} ({exception.approved_by}: {exception.reason}) lifts nothing"
             known = {rule.id for rule in rules} | {finding.issue for finding in found if finding.issue}
             remedy = "remove it" if exception.rule in known else "remove it, or name a rule: bedplate check --rules"

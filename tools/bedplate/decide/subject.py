@@ -55,6 +55,8 @@ class Controllers:
     name: str
     packages: Mapping[str, str]
     source: str
+    missing: str = ""
+    """Why nothing is known of what they run, where that is so."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class Subject:
     served: tuple[Served, ...] = ()
     previous: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Name of a lock that nodes ran before -> its packages for this kind."""
-    exceptions: tuple[RuleException, ...] = ()
+    exceptions: tuple[tuple[RuleException, Place], ...] = ()
     machine: Machine | None = None
 
     def of(self, names: Collection[str]) -> list[Item]:
@@ -152,7 +154,8 @@ def subjects(
     lock: LockDocument | None = None,
     model_of: Mapping[str, str] | None = None,
     controllers: Controllers | None = None,
-    lock_file: str = "",
+    served: tuple[Served, ...] = (),
+    previous: Mapping[str, Mapping[str, str]] | None = None,
 ) -> list[Subject]:
     """An environment for each of its kinds: as asked for, and where there is a lock, with everything it resolved to.
 
@@ -169,6 +172,10 @@ def subjects(
         name: (text, Place(document.file, document.line("layers", "config", "values", name)))
         for name, text in environment.layers[Layer.CONFIG].values.items()
     }
+    exceptions = tuple(
+        (exception, Place(document.file, document.line("exceptions", at)))
+        for at, exception in enumerate(environment.exceptions)
+    )
     if lock is not None and lock.spec_sha256 != environment.spec_sha256:
         lock = None
     found = []
@@ -177,14 +184,14 @@ def subjects(
         packages = dict(asked)
         for name, package in closure.items():
             layer = Layer(package.layer)
-            place = asked[name].place if name in asked else places[layer] if layer in places else Place(lock_file)
+            place = asked[name].place if name in asked else places[layer]
             packages[name] = Item(name, package.version, layer, place, name in asked)
         found.append(Subject(
             name=environment.name, kind=kind, place=Place(document.file, document.line("environment")),
             packages=packages, layers=environment.layers, layer_places=places,
             model=models.get((model_of or {}).get(kind, "")), image=_image(values), values=values,
             locked=bool(closure), facts=lock.facts(kind) if lock is not None else {}, controllers=controllers,
-            exceptions=environment.exceptions,
+            served=served, previous=previous or {}, exceptions=exceptions,
         ))  # fmt: skip
     return found
 

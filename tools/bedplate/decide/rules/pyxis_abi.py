@@ -30,7 +30,7 @@ def _check(subject: Subject) -> Iterator[Finding]:
         return
     if FACT not in subject.facts:
         what = f"{pyxis}: for which Slurm it was built is read out of the package when it is locked"
-        yield unknown(pyxis, what, "lock the environment, or look: bedplate check node")
+        yield unknown(pyxis, what, "lock the environment")
         return
     abi, release = _ABI.fullmatch(subject.facts[FACT]), numbers(loads.version, 2)
     built = (int(abi[1]), int(abi[2])) if abi else None
@@ -51,4 +51,5 @@ RULE = Rule(
     layers=(Layer.SCHEDULER,),
     source="slurm src/common/plugin.c (mask 0xffff00); pyxis#95, #25, #150: Incompatible Slurm plugin version",
     check=_check,
+    installed=False,
 )

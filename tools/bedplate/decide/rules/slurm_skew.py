@@ -61,6 +61,9 @@ def _below(subject: Subject) -> Iterator[Finding]:
             "write layers.scheduler.controller: NAME",
         )  # fmt: skip
         return
+    if above.missing:
+        yield fault(node, f"{node}: {above.missing}", f"upgrade the controllers first: bedplate rollout {above.name}")
+        return
     daemon, version = next(
         ((name, version) for name, version in above.packages.items() if slurm_daemon(name) == "slurmctld"), ("", "")
     )
