@@ -1,8 +1,9 @@
 """Which roles a machine gets, and in which order: said by each role itself, in roles/ROLE/role.yml.
 
 A role applies where the environment manages its layer and, if the role names packages, where the lock has one of
-them for that kind of node. Order: layers, then `after` within a layer, then names. A role without a role.yml is not
-chosen by anybody: playbooks or other roles use it.
+them for that kind of node, and if it names values, where the environment sets one of them. Order: layers, then
+`after` within a layer, then names. A role without a role.yml is not chosen by anybody: playbooks or other roles use
+it.
 
 Example of a role.yml:
     layer: scheduler
@@ -10,6 +11,8 @@ Example of a role.yml:
     after: [enroot]
     preflight: true                  # has tasks/preflight.yml, which may refuse a node and changes nothing
     units: [slurmd.service]          # what must run afterwards
+    modules: [ib_umad]               # kernel modules that a kernel must have before a node boots it
+    values: [log_server]             # only where the environment sets one of these values
 """
 
 import re
@@ -38,6 +41,8 @@ class Role:
     after: tuple[str, ...] = ()
     preflight: bool = False
     units: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
 
 
 class _Role(Strict):
@@ -46,6 +51,8 @@ class _Role(Strict):
     after: list[str] = []  # noqa: RUF012
     preflight: bool = False
     units: list[str] = []  # noqa: RUF012
+    modules: list[str] = []  # noqa: RUF012
+    values: list[str] = []  # noqa: RUF012
 
 
 def declared(sources: Mapping[str, bytes]) -> list[Role]:
@@ -85,7 +92,11 @@ def applicable(roles: Iterable[Role], lock: LockDocument, kind: str) -> list[Rol
         BadInput: the lock is not for that kind.
     """
     names = lock.packages(kind).keys()
-    return [role for role in roles if lock.unmanaged(role.layer) is None and _has_one(role.packages, names)]
+    return [
+        role
+        for role in roles
+        if lock.unmanaged(role.layer) is None and _has_one(role.packages, names) and _has_one(role.values, lock.values)
+    ]
 
 
 def _has_one(patterns: tuple[str, ...], names: Iterable[str]) -> bool:
@@ -100,7 +111,8 @@ def _role(name: str, document: Document) -> Role:
     if faults or said is None:
         raise BadInput(faults)
     return Role(
-        name, Layer(said.layer), tuple(said.packages), tuple(said.after), said.preflight, tuple(said.units)
+        name, Layer(said.layer), tuple(said.packages), tuple(said.after), said.preflight, tuple(said.units),
+        tuple(said.modules), tuple(said.values),
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """What a template may know beyond its node: the fleet, and the hardware models of its kinds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -8,12 +8,12 @@ from bedplate.model.fleet import Fleet
 from bedplate.model.hardware import HardwareModel
 
 
-def surroundings(fleet: Fleet, models: Mapping[str, HardwareModel]) -> dict[str, Any]:
+def surroundings(fleet: Fleet, models: Mapping[str, HardwareModel], host_keys: Sequence[str] = ()) -> dict[str, Any]:
     """As templates see it.
 
     models: kind -> its hardware model as a mapping; fleet: site, groups and partitions (name -> node names in the
     order of nodes.csv), racks (rack -> node names), kinds (kind -> node names), nodes (name -> address, kind, rack,
-    position, partition, groups).
+    position, partition, groups), host_keys (lines of known_hosts, sorted).
     """
     partitions: dict[str, list[str]] = {}
     racks: dict[str, list[str]] = {rack: [] for rack in fleet.racks}
@@ -33,6 +33,7 @@ def surroundings(fleet: Fleet, models: Mapping[str, HardwareModel]) -> dict[str,
             "partitions": partitions,
             "racks": {rack: nodes for rack, nodes in racks.items() if nodes},
             "kinds": kinds,
+            "host_keys": sorted(host_keys),
             "nodes": {
                 node.name: {
                     "address": node.address, "kind": node.kind, "rack": node.rack, "position": node.position,

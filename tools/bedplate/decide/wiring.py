@@ -1,6 +1,7 @@
 """What roles get of a lock: the slice of a kind of node, in the shapes that roles ask for."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bedplate.decide.lockdoc import LockDocument
@@ -8,14 +9,15 @@ from bedplate.decide.render import RenderedFile
 from bedplate.model.canonical import sha256
 from bedplate.model.faults import Refused
 
+KERNEL_IMAGE = re.compile(r"linux-image-(?:unsigned-)?([0-9]\S*)")
 KEYRING = "/etc/apt/keyrings/bedplate.asc"  # as roles/apt_source/templates/bedplate.sources.j2 names it
 
 
 def kind_values(lock: LockDocument, kind: str, archive_key: bytes) -> dict[str, Any]:
     """The slice of one kind of node, the same for all of its nodes.
 
-    packages_of: layer -> every package of the closure as {name, version}; archive.key: the archive's key as an
-    item of files_of.
+    kernel: the release of its kernel packages; packages_of: layer -> every package of the closure as
+    {name, version}; archive.key: the archive's key as an item of files_of.
 
     Raises:
         Refused: the key is not the one that the lock was made with.
@@ -29,7 +31,16 @@ def kind_values(lock: LockDocument, kind: str, archive_key: bytes) -> dict[str, 
     for name, package in sorted(part["packages"].items()):
         packages_of.setdefault(package["layer"], []).append({"name": name, "version": package["version"]})
     key = {"path": KEYRING, "mode": "0644", "content": archive_key.decode(), "sha256": sha256(archive_key)}
-    return part | {"packages_of": packages_of, "archive": part["archive"] | {"key": key}}
+    return part | {
+        "packages_of": packages_of, "archive": part["archive"] | {"key": key},
+        "kernel": kernel_release(part["packages"]),
+    }  # fmt: skip
+
+
+def kernel_release(names: Iterable[str]) -> str:
+    """The kernel, as `uname -r` says it, that the packages of a lock have; empty where they have none."""
+    releases = {match[1] for name in names if (match := KERNEL_IMAGE.fullmatch(name))}
+    return releases.pop() if len(releases) == 1 else ""
 
 
 def files_of(files: Sequence[RenderedFile]) -> dict[str, list[dict[str, str]]]:

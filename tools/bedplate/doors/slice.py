@@ -36,4 +36,5 @@ def _of_kind(environment: str, kind: str) -> dict[str, Any]:
     return kind_values(locked(site, environment), kind, key) | {
         "roles": [role.name for role in chosen],
         "preflights": [role.name for role in chosen if role.preflight],
+        "modules": sorted({module for role in chosen for module in role.modules}),
     }

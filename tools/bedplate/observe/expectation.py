@@ -1,11 +1,12 @@
 """What a node must show under its lock: the input of every check, computed before a node is asked anything."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.decide.render import Rendering, manifest
 from bedplate.decide.squashfs import IMAGES
+from bedplate.decide.wiring import kernel_release
 from bedplate.model.faults import BadInput
 from bedplate.model.fleet import Node
 from bedplate.model.layers import Layer
@@ -28,6 +29,12 @@ class Expectation:
     files: Mapping[str, Mapping[str, str]]
     image: tuple[str, str] | None
     unmanaged: Mapping[str, str]
+    units: Mapping[str, str] = field(default_factory=dict)
+    """systemd unit that must be active and enabled -> layer of the role that says so."""
+    modules: tuple[str, ...] = ()
+    """Kernel modules that the roles of this node need."""
+    kernel: str = ""
+    """The kernel's release; empty where the lock has none."""
 
     def packages_of(self, layer: str) -> dict[str, str]:
         return {name: version for name, version in self.packages.items() if self.layer_of[name] == layer}
@@ -57,6 +64,9 @@ def expectations(site: Site, asked: Mapping[str, str]) -> dict[str, Expectation]
             layer_of={p: str(package.layer) for p, package in closure.items()},
             files=manifest(renderings[environment].files(node)),
             image=(f"{IMAGES}/{squashfs.replace(':', '-')}.sqsh", squashfs) if squashfs else None,
+            units={unit: str(role.layer) for role in renderings[environment].roles[node.kind] for unit in role.units},
+            modules=tuple(sorted({m for role in renderings[environment].roles[node.kind] for m in role.modules})),
+            kernel=kernel_release(closure),
             unmanaged={str(layer): reason for layer in Layer if (reason := lock.unmanaged(layer)) is not None},
         )  # fmt: skip
     return result

@@ -89,7 +89,16 @@ class Site:
             BadInput: the fleet or a model of it cannot be read.
         """
         models = {kind.model: self.model(kind.model) for kind in self.fleet.kinds.values()}
-        return surroundings(self.fleet, models)
+        return surroundings(self.fleet, models, self.host_keys)
+
+    @property
+    def host_keys(self) -> list[str]:
+        """The lines of the site's known_hosts; none where nobody has connected yet."""
+        try:
+            text = self.known_hosts_path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        return [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")]
 
     def image_path(self, definition: str) -> Path:
         """The directory of a definition: `images/train` as the environment file names it."""
