@@ -389,10 +389,13 @@ def test_a_node_may_be_another_after_a_step_and_is_what_it_was_when_a_gate_held_
     assert last_changes(events) == {"n1": 3, "n2": 2, "n3": 1, "n4": 9}
 
 
+NAMES = ["libnuma1", DRIVER, "nvidia-fabricmanager-570", KERNEL, "libnvidia-x", "linux-image-amd64"]
+
+
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["libnuma1", DRIVER, "nvidia-fabricmanager-570", KERNEL, "libnvidia-x", "linux-image-amd64"]),
+            st.sampled_from(NAMES),
             st.sampled_from(["1.0", RIGHT, "2.0.18-1+b1", "6.8.0-50.51"]), st.sampled_from(["amd64", "all", "i386"]),
             st.sampled_from(["install", "hold", "deinstall", "purge", "unknown"]),
             st.sampled_from(["installed", "half-installed", "unpacked", "config-files", "not-installed"]),
