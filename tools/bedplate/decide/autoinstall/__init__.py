@@ -1,0 +1,1 @@
+"""The strict lint of autoinstall: what an installer would accept in silence, found before a disk is wiped."""
