@@ -170,6 +170,37 @@ def _drift(body: Body) -> str:
 DRIFTS = (("drift", "differ:"), ("unknown", "not known:"), ("none", "as their locks say:"))
 
 
+def _mirrored(body: Body) -> str:
+    return ", ".join(
+        " ".join(str(part) for part in (s["source"], s["suite"], s["packages"]) if part is not None)
+        + (f" ({s['why']})" if s["why"] else "")
+        for s in body["sources"]
+    )
+
+
+def _snapshot(body: Body) -> str:
+    return f"{body['snapshot']}: {body['packages']} packages, list {short(body['list_sha256'])}"
+
+
+def _published(body: Body) -> str:
+    inrelease = short(body["inrelease_sha256"])
+    return f"{body['suite']} of snapshot {body['snapshot']}, {body['packages']} packages, InRelease {inrelease}"
+
+
+def _collected(body: Body) -> str:
+    gone = [f"suite {name}" for name in body["suites"]] + [f"snapshot {name}" for name in body["snapshots"]]
+    return f"{', '.join(gone) or 'nothing published'}, {body['files']} packages, {body['size']} bytes"
+
+
+def _examined(body: Body) -> str:
+    found = f"{body['findings']} findings" + (f", {body['found'][0]}" if body["found"] else "")
+    return f"{body['suites']} suites, {body['files']} files: {found}"
+
+
+def _added(body: Body) -> str:
+    return f"{body['kind']} {body['name']}, {body['size']} bytes, {short(body['sha256'])}"
+
+
 # kind of event -> what its body says; a new kind is a new line here
 TELL: Mapping[str, Callable[[Body], str]] = {
     "lock.resolved": _lock,
@@ -188,6 +219,12 @@ TELL: Mapping[str, Callable[[Body], str]] = {
     "node.failed": _failed,
     "node.unreachable": _failed,
     "node.verified": _verified,
+    "archive.mirrored": _mirrored,
+    "archive.snapshot": _snapshot,
+    "archive.published": _published,
+    "archive.collected": _collected,
+    "archive.verified": _examined,
+    "archive.added": _added,
     "node.collected": _collected,
     "node.uncollected": lambda body: str(body["why"]),
     "facts.seen": _seen,

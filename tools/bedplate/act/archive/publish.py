@@ -1,0 +1,175 @@
+"""Publishing a snapshot as a suite: signed, beside the others, whole or not at all.
+
+aptly writes a suite file by file, and an interrupted run leaves some of them. So it publishes to a directory that
+is not served; what it wrote is checked (signature, hashes, every package), packages are linked into the served
+pool, the indices are copied beside their place, the ledger is told, and one rename makes the suite visible.
+A suite that was published once keeps its bytes: locks name the hash of its signed index.
+"""
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from bedplate.act.archive.place import PUBLISHED, Place, file_sha256, working
+from bedplate.act.archive.snapshot import check_name, made
+from bedplate.decide.archive import Listed, index_files, release_files
+from bedplate.model.canonical import sha256
+from bedplate.model.event import Event
+from bedplate.model.faults import BadInput, BedplateError, Refused
+from bedplate.sources.files import sync_directory
+from bedplate.sources.signature import Keyring, keyring, secret_key, signing
+from bedplate.sources.site import Site
+
+SIGN_S = 6 * 3600.0  # linking and indexing 100,000 packages on a slow disk
+HIDDEN = "."  # a directory of dists/ that begins with it is not complete
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A published suite; did: whether this run made it visible."""
+
+    suite: str
+    snapshot: str
+    packages: int
+    inrelease_sha256: str
+    did: bool
+
+
+def publish(site: Site, suite: str, snapshot: str | None = None) -> Suite:
+    """Publish a snapshot (the one of the suite's name, if none is named).
+
+    Raises:
+        BadInput: there is no such snapshot; the signing key is not there, or not the site's.
+        Refused: the suite was published from another snapshot, or its signed index is lost.
+    """
+    check_name(suite)
+    wanted = snapshot or suite
+    with working(site, "publish a suite") as place, keyring(place.signing_key, place.definition.signing_key) as keys:
+        event = next((e for e in place.events(PUBLISHED) if e.body["suite"] == suite), None)
+        if event is not None and event.body["snapshot"] != wanted:
+            raise Refused(_taken(suite, event))
+        if event is not None and _inrelease(place.suite_path(suite)) == event.body["inrelease_sha256"]:
+            _link_all(place, _checked(keys, place.suite_path(suite)))  # a file that was lost comes back
+            return Suite(suite, wanted, event.body["packages"], event.body["inrelease_sha256"], did=False)
+        if not made(place, wanted) or wanted not in place.aptly.snapshots():
+            there = ", ".join(sorted(s for s in place.aptly.snapshots() if made(place, s))) or "none"
+            raise BadInput(f"no snapshot {wanted} to publish as {suite} (there: {there})")
+        staged = place.aptly.staging / "dists" / suite
+        if event is None:
+            _stage(place, keys, suite, wanted)
+        elif _inrelease(staged) != event.body["inrelease_sha256"]:
+            raise Refused(_lost(place, suite, event))
+        files = _checked(keys, staged)
+        digest = _inrelease(staged)
+        assert digest is not None  # noqa: S101  _checked read it
+        _link_all(place, files)
+        hidden = _copy(staged, place.suite_path(suite))
+        if event is None:
+            body = {
+                "suite": suite, "snapshot": wanted, "packages": len(files), "inrelease_sha256": digest,
+                "key_sha256": sha256(place.signing_key), "url": place.definition.url,
+            }  # fmt: skip
+            place.record(PUBLISHED, body, f"suite:{suite}", f"snapshot:{wanted}")
+        if place.suite_path(suite).exists():  # damaged, and about to be whole again
+            shutil.rmtree(place.suite_path(suite))
+        hidden.rename(place.suite_path(suite))
+        sync_directory(place.suite_path(suite).parent)
+    return Suite(suite, wanted, len(files), digest, did=True)
+
+
+def _taken(suite: str, event: Event) -> str:
+    return (
+        f"suite {suite} was published at {event.at} by {event.actor} from snapshot {event.body['snapshot']}"
+        f" and is never changed, InRelease {event.body['inrelease_sha256']}: publish under another name"
+    )
+
+
+def _lost(place: Place, suite: str, event: Event) -> str:
+    return (
+        f"suite {suite} was published at {event.at} with InRelease {event.body['inrelease_sha256']}, which is neither"
+        f" in {place.public} nor in {place.aptly.staging}: collected, or lost. Signing it again makes another, which"
+        f" no lock knows: put dists/{suite} back from a copy, or publish snapshot {event.body['snapshot']}"
+        f" under another name"
+    )
+
+
+def _inrelease(folder: Path) -> str | None:
+    path = folder / "InRelease"
+    return sha256(path.read_bytes()) if path.is_file() else None
+
+
+def _stage(place: Place, keys: Keyring, suite: str, snapshot: str) -> None:
+    """Have aptly write and sign a suite where nobody sees it."""
+    home = place.aptly.gnupg
+    key = secret_key(home, place.definition.signing_user)
+    if key not in keys.fingerprints():
+        raise BadInput(
+            f"{home} would sign with {key}, but {place.definition.signing_key}, which nodes trust, has"
+            f" {', '.join(sorted(keys.fingerprints()))} (export the public key of the one that signs)"
+        )
+    if suite in place.aptly.published():  # of a run that was killed before anybody saw it
+        place.aptly.run("publish", "drop", "-force-drop", suite, timeout_s=SIGN_S)
+    shutil.rmtree(place.aptly.staging / "dists" / suite, ignore_errors=True)
+    definition = place.definition
+    with signing(home):
+        place.aptly.run(
+            "publish", "snapshot", "-batch", f"-gpg-key={key}", f"-distribution={suite}", f"-suite={suite}",
+            f"-component={definition.component}", f"-architectures={','.join(definition.architectures)}",
+            f"-origin={definition.name}", f"-label={definition.name}", snapshot, timeout_s=SIGN_S,
+        )  # fmt: skip
+
+
+def _checked(keys: Keyring, folder: Path) -> dict[str, Listed]:
+    """The packages of a suite whose signature and indices hold.
+
+    Raises:
+        BedplateError: what lies there is not what was signed by the site's key.
+    """
+    signed = keys.signed(folder / "InRelease")
+    if signed.problem:
+        raise BedplateError(f"{folder}/InRelease {signed.problem}: nothing was published")
+    files: dict[str, Listed] = {}
+    for path, listed in release_files(signed.text).items():
+        file = folder / path
+        if not file.is_file() or file_sha256(file) != listed.sha256:
+            raise BedplateError(f"{file} is not the file that was signed: nothing was published")
+        if file.name == "Packages":
+            files |= index_files(file.read_text("utf-8", "replace"))
+    return files
+
+
+def _link_all(place: Place, files: dict[str, Listed]) -> None:
+    """Bring packages into the served pool; each appears there whole."""
+    folders = set()
+    for path, listed in files.items():
+        source, target = place.aptly.staging / path, place.public / path
+        if target.is_file() and (not source.is_file() or target.samefile(source)):
+            continue
+        if target.is_file() and file_sha256(target) == listed.sha256:
+            continue
+        if not source.is_file() or source.stat().st_size != listed.size:
+            raise BedplateError(f"{source} is not there or not whole: nothing was published")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(f".{target.name}.part")
+        part.unlink(missing_ok=True)
+        os.link(source, part)
+        part.rename(target)  # also over a damaged one
+        folders.add(target.parent)
+    for folder in folders:
+        sync_directory(folder)
+
+
+def _copy(staged: Path, target: Path) -> Path:
+    """A copy of a suite's indices beside its place, on the disk; returns its hidden name."""
+    hidden = target.with_name(f"{HIDDEN}{target.name}.part")
+    shutil.rmtree(hidden, ignore_errors=True)
+    shutil.copytree(staged, hidden, ignore=shutil.ignore_patterns("*.tmp"))
+    for folder, _, names in os.walk(hidden):
+        Path(folder).chmod(0o755)
+        for name in names:
+            with (Path(folder) / name).open("rb") as file:
+                os.fchmod(file.fileno(), 0o644)
+                os.fsync(file.fileno())
+        sync_directory(Path(folder))
+    return hidden
