@@ -479,8 +479,8 @@ def test_an_expired_key_is_named(two: Sample, tmp_path: Path) -> None:
     for suite in ("A", "B"):
         signed = two.public / f"dists/{suite}/InRelease"
         signed.unlink()
-        sign = [*gpg, "--faked-system-time", f"{old}!", "--clearsign", "-o", signed, signed.with_name("Release")]
-        subprocess.run(sign, env=env, check=True, capture_output=True)
+        sign = [*gpg, "--faked-system-time", f"{old}!", "--clearsign", "-o", str(signed)]
+        subprocess.run([*sign, str(signed.with_name("Release"))], env=env, check=True, capture_output=True)
     subprocess.run(["gpgconf", "--kill", "all"], env=env, check=True)
     said = [line for line in found(two) if "expired" in line]
     assert len(said) == 2, said

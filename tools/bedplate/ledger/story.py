@@ -187,7 +187,7 @@ def _published(body: Body) -> str:
     return f"{body['suite']} of snapshot {body['snapshot']}, {body['packages']} packages, InRelease {inrelease}"
 
 
-def _collected(body: Body) -> str:
+def _garbage(body: Body) -> str:
     gone = [f"suite {name}" for name in body["suites"]] + [f"snapshot {name}" for name in body["snapshots"]]
     return f"{', '.join(gone) or 'nothing published'}, {body['files']} packages, {body['size']} bytes"
 
@@ -222,7 +222,7 @@ TELL: Mapping[str, Callable[[Body], str]] = {
     "archive.mirrored": _mirrored,
     "archive.snapshot": _snapshot,
     "archive.published": _published,
-    "archive.collected": _collected,
+    "archive.collected": _garbage,
     "archive.verified": _examined,
     "archive.added": _added,
     "node.collected": _collected,

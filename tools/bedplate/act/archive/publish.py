@@ -101,18 +101,17 @@ def _inrelease(folder: Path) -> str | None:
 
 def _stage(place: Place, keys: Keyring, suite: str, snapshot: str) -> None:
     """Have aptly write and sign a suite where nobody sees it."""
-    home = place.aptly.gnupg
-    key = secret_key(home, place.definition.signing_user)
-    if key not in keys.fingerprints():
-        raise BadInput(
-            f"{home} would sign with {key}, but {place.definition.signing_key}, which nodes trust, has"
-            f" {', '.join(sorted(keys.fingerprints()))} (export the public key of the one that signs)"
-        )
     if suite in place.aptly.published():  # of a run that was killed before anybody saw it
         place.aptly.run("publish", "drop", "-force-drop", suite, timeout_s=SIGN_S)
     shutil.rmtree(place.aptly.staging / "dists" / suite, ignore_errors=True)
-    definition = place.definition
+    definition, home = place.definition, place.aptly.gnupg
     with signing(home):
+        key = secret_key(home, definition.signing_user)
+        if key not in keys.fingerprints():
+            raise BadInput(
+                f"{home} would sign with {key}, but {definition.signing_key}, which nodes trust, has"
+                f" {', '.join(sorted(keys.fingerprints()))} (export the public key of the one that signs)"
+            )
         place.aptly.run(
             "publish", "snapshot", "-batch", f"-gpg-key={key}", f"-distribution={suite}", f"-suite={suite}",
             f"-component={definition.component}", f"-architectures={','.join(definition.architectures)}",
