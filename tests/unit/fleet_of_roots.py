@@ -85,6 +85,7 @@ class Fleet:
         self.roots = {name: write_root(root / name) for name in NAMES}
         self.servers: dict[str, Sshd] = {}
         self.commands: list[tuple[str, str]] = []
+        self.identity = ""  # of the lock
         self.instead: dict[str, str] = {}  # node -> a command that runs there instead of Python
 
     @property

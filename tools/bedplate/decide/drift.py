@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from bedplate.decide.fold import node_names
 from bedplate.decide.lockdoc import LockDocument
@@ -447,7 +448,12 @@ class Group:
 
     @property
     def folded(self) -> str:
-        return fold(self.nodes)
+        return _folded(self.nodes)
+
+
+@lru_cache(maxsize=1024)  # 2,500 packages that are not held are 2,500 groups of the same nodes
+def _folded(nodes: tuple[str, ...]) -> str:
+    return fold(nodes)
 
 
 def groups(comparisons: Iterable[Comparison]) -> list[Group]:

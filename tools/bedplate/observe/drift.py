@@ -16,7 +16,7 @@ from bedplate.observe import factbook
 from bedplate.sources import checkout
 from bedplate.sources.site import Site
 
-MOST_TOLD = 200  # groups of a drift event: one line each; the facts behind them are in the ledger anyway
+MOST_TOLD = 100  # groups of a drift event: one line each; the facts behind them are in the ledger anyway
 
 LONGEST = 500  # characters of a text in it
 
