@@ -258,6 +258,9 @@ CASES: list[Case] = [
     Case("PYXIS-ABI", "Pyxis built for another Slurm", [
         "nvslurm-plugin-pyxis: PYXIS-ABI: scheduler nvslurm-plugin-pyxis 0.24.0-1 was built for Slurm 25.05 (plugin_version in spank_pyxis.so), and scheduler slurm-smd-slurmd 26.05.3-1: slurmd and srun refuse the plug-in (build Pyxis against Slurm 26.05, and put that package into the archive)",
     ], facts={"spank_abi": "25.05.4"}),
+    Case("PYXIS-ABI", "a lock that does not say what Pyxis was built for", [
+        "nvslurm-plugin-pyxis: PYXIS-ABI: scheduler nvslurm-plugin-pyxis 0.24.0-1: the lock does not say for which Slurm it was built, scheduler slurm-smd-slurmd 26.05.3-1 refuses any other (lock an environment of another name: what was built for what is read when it is locked)",
+    ], facts={"other": "fact"}),
     Case("PYXIS-REQUIRED", "an optional plug-in that fails runs the job on the host, exit code 0", [
         'plugstack: PYXIS-REQUIRED: scheduler plugstack "optional /usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so": a container job runs on the host, with exit code 0, when the plug-in does not fit (write required instead of optional)',
     ], {"nccl_debug: WARN": "plugstack: optional /usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so"}),
@@ -291,8 +294,9 @@ CASES: list[Case] = [
 def judge(case: Case) -> list[Finding]:
     asked = environment(case.example, case.changes)
     above = environment("2026.11-controller", case.controller) if case.controller else None
+    facts = case.facts or ({"spank_abi": "26.05"} if case.closure else {})
     return found(subject(
-        asked, model(case.model), closure=case.closure, facts=case.facts, previous=case.previous, served=case.served,
+        asked, model(case.model), closure=case.closure, facts=facts, previous=case.previous, served=case.served,
         controller=above,
     ))  # fmt: skip
 

@@ -28,6 +28,12 @@ def _check(subject: Subject) -> Iterator[Finding]:
                 pyxis, f"{pyxis} without a Slurm in the same environment", "they are upgraded together: ask for both"
             )
         return
+    if FACT not in subject.facts and subject.locked:
+        what = f"{pyxis}: the lock does not say for which Slurm it was built, {loads} refuses any other"
+        yield fault(
+            pyxis, what, "lock an environment of another name: what was built for what is read when it is locked"
+        )
+        return
     if FACT not in subject.facts:
         what = f"{pyxis}: for which Slurm it was built is read out of the package when it is locked"
         yield unknown(pyxis, what, "lock the environment")
