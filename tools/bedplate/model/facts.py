@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationError
+from pydantic import AfterValidator, Discriminator, Field, PlainValidator, Tag, ValidationError
 
 from bedplate.model.canonical import DIGEST
 from bedplate.model.faults import BadInput, Fault
@@ -117,7 +117,9 @@ def _package(row: tuple[str, ...]) -> Package | None:
 
 
 def _packages(value: object) -> tuple[Package, ...]:
-    """All rows, and every wrong one told."""
+    """All rows, and every wrong one told; rows that were checked already, as they are."""
+    if isinstance(value, tuple) and all(type(row) is Package for row in value):
+        return value
     if not isinstance(value, list):
         raise wrong("no list of packages")
     rows: list[Package] = []
@@ -210,7 +212,7 @@ class _Facts(Strict):
     serial: OrAbsent[Said]
     os: Or[Os]
     kernel: Or[Kernel]
-    packages: Or[Annotated[tuple[Package, ...], BeforeValidator(_packages), Field(strict=False)]]
+    packages: Or[Annotated[tuple[Package, ...], PlainValidator(_packages)]]
     modules: Or[dict[Said, Text | None]]
     nvidia: Or[Nvidia]
     files: Or[dict[Said, OrAbsent[File]]]
@@ -256,14 +258,14 @@ def parse_facts(data: bytes, node: str) -> Facts:
     return facts(_json(data, node), node)
 
 
-def facts(document: Mapping[str, Any], node: str) -> Facts:
-    """A document of facts that was already parsed.
+def facts(document: Mapping[str, Any], node: str, *, packages: tuple[Package, ...] | Unknown | None = None) -> Facts:
+    """A document of facts that was already parsed; packages: its own, where they were checked before.
 
     Raises:
         BadInput: it is none; every fault, named by the node.
     """
     try:
-        checked = _Facts.model_validate(document)
+        checked = _Facts.model_validate(document if packages is None else {**document, "packages": packages})
     except ValidationError as fault:
         found = [Fault(f"facts of {node}", None, what, remedy) for what, remedy in _told(fault)]
         more = len(found) - SHOWN

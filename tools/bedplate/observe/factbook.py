@@ -17,7 +17,7 @@ from typing import Any
 from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import sha256
 from bedplate.model.event import WRITER, Draft, Event
-from bedplate.model.facts import Facts, facts
+from bedplate.model.facts import Facts, Package, Unknown, facts
 from bedplate.model.faults import BedplateError
 from bedplate.observe.collect import Collected
 
@@ -110,6 +110,7 @@ def read(ledger: Ledger, entries: Mapping[str, Entry]) -> dict[str, Facts]:
         BedplateError: the ledger lacks what it names, or holds what are no facts.
     """
     parts: dict[str, Any] = {}
+    packages: dict[str, tuple[Package, ...] | Unknown] = {}  # checked once for all nodes that have the same
     found: dict[str, Facts] = {}
     for node, entry in entries.items():
         if entry.collected is None:
@@ -120,7 +121,10 @@ def read(ledger: Ledger, entries: Mapping[str, Entry]) -> dict[str, Facts]:
             if digest not in parts:
                 parts[digest] = _part(ledger, digest, event)
             document[name] = parts[digest]
-        found[node] = facts(document, f"{node}, event {event.id}")
+        digest = event.body["shared"].get("packages", "")
+        found[node] = facts(document, f"{node}, event {event.id}", packages=packages.get(digest))
+        if digest:
+            packages[digest] = found[node].packages
     return found
 
 
