@@ -18,7 +18,7 @@ from lab.controller import write
 from lab.debs import OLD_SUITE
 from lab.places import GUEST, Places, address, mac
 from lab.steps import Steps
-from lab.trees import MASKED, SUITE, architecture, bootstrap, key_of, mirror
+from lab.trees import MASKED, SUITE, alone_in, architecture, bootstrap, key_of, mirror
 
 EDITION = 1
 PROGRAMS = ("qemu-system-x86_64", "mke2fs", "mkfs.vfat", "mmd", "mcopy", "sfdisk", "grub-mkstandalone")
@@ -76,7 +76,10 @@ def tree(places: Places, steps: Steps) -> Path:
     """The guest's root as a directory, from the cache where it is there."""
     target = tree_path(places)
     if not target.is_dir():
-        with steps.step(f"guest tree: Debian {SUITE} with {OLD_SUITE}'s kernel", expected="about 60 s, once"):
+        with (
+            alone_in(places.cache, steps),
+            steps.step(f"guest tree: Debian {SUITE} with {OLD_SUITE}'s kernel", expected="about 60 s, once"),
+        ):
             _build_tree(target)
     return target
 

@@ -15,7 +15,7 @@ from lab.guest import FIRST_KERNEL, tree_path
 from lab.places import GUEST, Places, address, mac
 from lab.site import CONTROLLER_MODEL
 from lab.steps import Steps
-from lab.trees import architecture, key_of
+from lab.trees import alone_in, architecture, key_of
 
 EDITION = 1
 PORT = 8081
@@ -37,7 +37,10 @@ def kernels(places: Places, steps: Steps) -> Kernels:
     # Fetched with the guest's tree: what the tree has is never newer than the archive.
     target = places.cache / f"kernels-{key_of(EDITION, tree_path(places).name)}"
     if not target.is_dir():
-        with steps.step("guest archive: download two kernels, sign and publish", expected="about 40 s, once"):
+        with (
+            alone_in(places.cache, steps),
+            steps.step("guest archive: download two kernels, sign and publish", expected="about 40 s, once"),
+        ):
             part = Path(tempfile.mkdtemp(prefix=f"{target.name}.part-", dir=places.cache))
             debs.download_kernels(part / "debs", FIRST_KERNEL)
             files = [deb.path for folder in ("new", "old") for deb in debs.debs(part / "debs" / folder)]

@@ -5,6 +5,7 @@ apt on an overlay above it), and the controller's virtual environment (uv.lock, 
 runs in a mount and process namespace that ends with us, so a killed one leaves a directory and nothing else.
 """
 
+import fcntl
 import hashlib
 import json
 import os
@@ -12,7 +13,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -309,6 +311,19 @@ def uv_program() -> Path:
 def _is_program(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(4) == b"\x7fELF"
+
+
+@contextmanager
+def alone_in(cache: Path, steps: Steps) -> Iterator[None]:
+    """Wait until no other lab builds in this cache: it would take what is half built for a dead one's leftovers."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with steps.step(f"waiting: another lab builds in {cache}", expected="a minute or two"):
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def forget_unfinished(places: Places) -> None:
