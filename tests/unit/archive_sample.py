@@ -88,7 +88,6 @@ class Sample:
     url: str
     upstream_key: Key
     key: Key
-    site: Site = field(init=False)
     base: StubArchive = field(init=False)
     cuda: StubArchive = field(init=False)
 
@@ -102,7 +101,11 @@ class Sample:
         self.directory.mkdir()
         shutil.copytree(self.key.home, self.directory / "gnupg", ignore=shutil.ignore_patterns("S.*"))
         (self.directory / "gnupg").chmod(0o700)
-        self.site = open_site(site)
+
+    @property
+    def site(self) -> Site:
+        """Opened anew: it reads each file once."""
+        return open_site(self.root / "site")
 
     @property
     def directory(self) -> Path:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from bedplate.model.canonical import DIGEST, identity
 from bedplate.model.faults import BadInput, Fault
@@ -101,10 +101,11 @@ def parse_archive(text: str, file: str) -> ArchiveDefinition:
     """
     document = read_yaml(text, file)
     result = checked(_Archive, document)
-    faults = [*document.faults, *result.faults, *exact_faults(document)]
+    faults = [*document.faults, *result.faults, *exact_faults(document, prose=_prose)]
     said = result.value
-    if said is not None:
-        faults += _faults(document, said)
+    lists = said or checked(_Lists, document).value  # so that a fault elsewhere does not hide those of the lists
+    if lists is not None:
+        faults += _faults(document, lists)
     if faults or said is None:
         raise BadInput(faults)
     return ArchiveDefinition(
@@ -131,7 +132,12 @@ def _mirror(name: str, said: "_Mirror", architectures: list[str]) -> Mirror:
     )  # fmt: skip
 
 
-def _faults(document: Document, said: "_Archive") -> Iterator[Fault]:
+def _prose(path: Path) -> bool:
+    """A user ID has its address in angle brackets, a query compares versions with them."""
+    return path[:1] in {("signing",), ("shared",)} or path[-1:] == ("filter",)
+
+
+def _faults(document: Document, said: "_Archive | _Lists") -> Iterator[Fault]:
     for name, mirror in said.mirrors.items():
         if name == INCOMING:
             yield document.fault(("mirrors", name), "is the name of what the team builds", "choose another name")
@@ -157,7 +163,7 @@ def _mirror_faults(mirror: "_Mirror", architectures: list[str]) -> Iterator[tupl
     if len(flat) < len(mirror.suites) and not mirror.components:
         yield ("components",), "none is named", "name those to mirror, as in sources.list"
     for index, architecture in enumerate(mirror.architectures or ()):
-        if architecture not in architectures:
+        if architectures and architecture not in architectures:
             remedy = f"known: {', '.join(architectures)}"
             yield ("architectures", index), f"the archive is not for {architecture}", remedy
     if mirror.filter is not None and (unclosed := _unclosed(mirror.filter)):
@@ -248,6 +254,16 @@ class _File(Strict):
 
 class _Gc(Strict):
     keep_days: Annotated[int, Field(ge=0)] = 30
+
+
+class _Lists(BaseModel):
+    """What has faults beyond a single value, whatever else is wrong."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    architectures: Architectures = Field(default_factory=list)
+    mirrors: dict[Annotated[str, _name], _Mirror] = Field(default_factory=dict)
+    files: list[_File] = Field(default_factory=list)
 
 
 class _Archive(Strict):

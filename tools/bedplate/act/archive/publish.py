@@ -52,11 +52,9 @@ def publish(site: Site, suite: str, snapshot: str | None = None) -> Suite:
         if event is not None and _inrelease(place.suite_path(suite)) == event.body["inrelease_sha256"]:
             _link_all(place, _checked(keys, place.suite_path(suite)))  # a file that was lost comes back
             return Suite(suite, wanted, event.body["packages"], event.body["inrelease_sha256"], did=False)
-        if not made(place, wanted) or wanted not in place.aptly.snapshots():
-            there = ", ".join(sorted(s for s in place.aptly.snapshots() if made(place, s))) or "none"
-            raise BadInput(f"no snapshot {wanted} to publish as {suite} (there: {there})")
         staged = place.aptly.staging / "dists" / suite
         if event is None:
+            _refuse_absent(place, suite, wanted)
             _stage(place, keys, suite, wanted)
         elif _inrelease(staged) != event.body["inrelease_sha256"]:
             raise Refused(_lost(place, suite, event))
@@ -76,6 +74,12 @@ def publish(site: Site, suite: str, snapshot: str | None = None) -> Suite:
         hidden.rename(place.suite_path(suite))
         sync_directory(place.suite_path(suite).parent)
     return Suite(suite, wanted, len(files), digest, did=True)
+
+
+def _refuse_absent(place: Place, suite: str, snapshot: str) -> None:
+    there = sorted(name for name in place.aptly.snapshots() if made(place, name))
+    if snapshot not in there:
+        raise BadInput(f"no snapshot {snapshot} to publish as {suite} (there: {', '.join(there) or 'none'})")
 
 
 def _taken(suite: str, event: Event) -> str:
