@@ -44,6 +44,9 @@ exceptions:
 It goes into the lock. What it lifts is shown by check, lock and plan, and recorded with every rollout. An exception
 that lifts nothing is a fault itself (`{UNUSED}`): it would lift something else one day, unseen.
 
+A lock is never edited. A rule that is younger than it, or that only a rollout can judge (Slurm taken back), is lifted
+for one rollout by `--accept RULE --approved-by NAME --reason TEXT` (`-e accept=RULE`), which is recorded with it.
+
 ## Support lists
 
 `models/MODEL.yml` says what its vendor supports, entry by entry with its source; `unverified: true` where that source

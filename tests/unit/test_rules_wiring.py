@@ -224,10 +224,10 @@ class Fleet:
                 for node in nodes:
                     ledger.append(Draft(kind, ("rollout:1", f"node:{node}"), body, lock.identity))
 
-    def ready(self, name: str, *nodes: str) -> Any:
+    def ready(self, name: str, *nodes: str, **words: Any) -> Any:
         site = open_site(self.root)
         with Ledger.read(site.ledger_url) as ledger:
-            return ready(site, Order(name, limit=nodes or None), ledger, online=False)
+            return ready(site, Order(name, limit=nodes or None, **words), ledger, online=False)
 
 
 @pytest.fixture
@@ -302,3 +302,21 @@ def test_a_lock_with_a_plug_in_of_another_slurm_is_refused_before_any_node(fleet
         match=r"zero nodes touched\n  site/environments/A.yml:22: PYXIS-ABI: scheduler nvslurm-plugin-pyxis 0.24.0-1 was built for Slurm 24.11",
     ):
         fleet.ready("A")
+
+
+def test_a_person_may_accept_a_broken_rule_for_one_rollout_and_it_stays_visible(fleet: Fleet) -> None:
+    fleet.runs(fleet.controllers("25.05.1-1"), "ctl")
+    fleet.runs(fleet.nodes("B", "25.05.1-1"), "n1")
+    fleet.nodes("A", "24.11.5-4")
+    with pytest.raises(Refused, match="to accept SLURM-DOWNGRADE needs --approved-by NAME --reason TEXT"):
+        fleet.ready("A", accept=("SLURM-DOWNGRADE",))
+    found = fleet.ready("A", accept=("SLURM-DOWNGRADE",), approved_by="Ann", reason="drained, spool emptied").findings
+    (lifted,) = [finding for finding in found if finding.lifted]
+    assert str(lifted).endswith("lifted by Ann: drained, spool emptied")
+
+
+def test_to_accept_what_nothing_breaks_is_refused(fleet: Fleet) -> None:
+    fleet.runs(fleet.controllers("25.05.1-1"), "ctl")
+    fleet.nodes("A", "25.05.1-1")
+    with pytest.raises(Refused, match="--accept NVIDIA-NAMES: EXCEPTION-UNUSED"):
+        fleet.ready("A", accept=("NVIDIA-NAMES",), approved_by="Ann", reason="to be sure")

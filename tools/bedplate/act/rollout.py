@@ -27,7 +27,7 @@ from bedplate.decide.render import RenderedFile, Rendering, refuse_other_templat
 from bedplate.decide.roles import Role
 from bedplate.decide.rule import Finding
 from bedplate.ledger.store import Ledger
-from bedplate.model.environment import Environment, Policy
+from bedplate.model.environment import Environment, Policy, RuleException
 from bedplate.model.event import Draft
 from bedplate.model.faults import BadInput, Refused
 from bedplate.model.fleet import Node
@@ -50,6 +50,7 @@ class Order:
     failure_budget: int | None = None  # instead of the policy's; needs a person's word
     approved_by: str | None = None
     reason: str | None = None
+    accept: tuple[str, ...] = ()  # ids of rules that may be broken; needs a person's word
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))
 
 
@@ -95,7 +96,9 @@ def ready(site: Site, order: Order, ledger: Ledger, *, online: bool = True) -> R
     world = fold(ledger.events())
     running = {state.runs for state in world.nodes.values() if state.runs in recorded}
     held = {str(identity): locks.of_event(recorded[str(identity)]) for identity in running}
-    findings = rules.before_rollout(site, environment, lock, nodes=nodes, world=world, held=held)
+    findings = rules.before_rollout(
+        site, environment, lock, nodes=nodes, world=world, held=held, accepted=_accepted(order)
+    )
     rules.refuse(f"roll out {lock.name}", findings)
     if online:
         faults = locks.verify_online(site, order.environment)
@@ -115,6 +118,13 @@ def _asked_for(site: Site, environment: Environment, order: Order) -> list[Node]
             f" (kinds {', '.join(environment.kinds)})"
         )
     return [node for node in nodes if node.name in set(order.limit)]
+
+
+def _accepted(order: Order) -> list[RuleException]:
+    """The rules that a person said may be broken this time."""
+    if order.accept and not (order.approved_by and order.reason):
+        raise Refused(f"to accept {', '.join(order.accept)} needs --approved-by NAME --reason TEXT")
+    return [RuleException(rule, order.reason or "", order.approved_by or "") for rule in dict.fromkeys(order.accept)]
 
 
 def _policy(environment: Environment, order: Order) -> Policy:

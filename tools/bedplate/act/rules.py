@@ -4,15 +4,16 @@ What the files say decides before a lock is written. Before a rollout the ledger
 their controllers and the nodes that these controllers serve really run.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from bedplate.decide.fold import World
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.decide.packages import slurm_daemon
 from bedplate.decide.rule import Finding, judged
 from bedplate.decide.rules import all_rules
-from bedplate.decide.subject import Controllers, Served, controllers_of, packages_of, subjects
-from bedplate.model.environment import Environment
+from bedplate.decide.subject import Controllers, Place, Served, controllers_of, packages_of, subjects
+from bedplate.model.environment import Environment, RuleException
 from bedplate.model.faults import Refused
 from bedplate.model.fleet import Node
 from bedplate.model.layers import Layer
@@ -35,11 +36,11 @@ def of_lock(site: Site, environment: Environment, lock: LockDocument) -> list[Fi
 
 def before_rollout(
     site: Site, environment: Environment, lock: LockDocument, *, nodes: Collection[Node], world: World,
-    held: Mapping[str, LockDocument],
+    held: Mapping[str, LockDocument], accepted: Sequence[RuleException] = (),
 ) -> list[Finding]:  # fmt: skip
     """What the rules find in a lock for these nodes, by what the ledger says that machines run.
 
-    held: identity -> lock, of what any node runs.
+    held: identity -> lock, of what any node runs; accepted: what a person said on the command line may be broken.
     """
     runs = {
         node.name: held[state.runs]
@@ -53,6 +54,7 @@ def before_rollout(
         controllers=_controllers(site, environment, runs),
         served=_served(environment, runs),
         previous={old.name: packages_of(old, kinds) for old in before.values() if old.identity != lock.identity},
+        accepted=accepted,
     )  # fmt: skip
 
 
@@ -72,16 +74,15 @@ def refuse(doing: str, findings: Iterable[Finding]) -> None:
 def _judged(
     site: Site, environment: Environment, lock: LockDocument, *, controllers: Controllers | None,
     served: tuple[Served, ...] = (), previous: Mapping[str, Mapping[str, str]] | None = None,
+    accepted: Sequence[RuleException] = (),
 ) -> list[Finding]:  # fmt: skip
     model_of = {kind: about["model"] for kind, about in lock.kinds.items()}
     models = {name: site.model(name) for name in set(model_of.values()) if name in site.model_names()}
-    return judged(
-        all_rules(),
-        subjects(
-            environment, models, lock=lock, model_of=model_of, controllers=controllers, served=served,
-            previous=previous,
-        ),
+    made = subjects(
+        environment, models, lock=lock, model_of=model_of, controllers=controllers, served=served, previous=previous,
     )  # fmt: skip
+    said = tuple((exception, Place(f"--accept {exception.rule}")) for exception in accepted)
+    return judged(all_rules(), [replace(subject, exceptions=(*subject.exceptions, *said)) for subject in made])
 
 
 def _controllers(site: Site, environment: Environment, runs: Mapping[str, LockDocument]) -> Controllers | None:

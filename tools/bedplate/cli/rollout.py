@@ -35,6 +35,9 @@ WHY_SHOWN = 200  # characters of a reason; all of it stands at the end
 def ordering[F: Callable[..., Any]](command: F) -> F:
     """The options that a plan and a rollout share."""
     for option in (
+        click.option(
+            "--accept", metavar="RULE", multiple=True, help="A cross-layer rule that may be broken this time."
+        ),
         click.option("--approved-by", metavar="NAME", help="Who gave the word for what policy does not allow."),
         click.option("--reason", metavar="TEXT", help="Why; recorded with the name."),
         click.option("--failure-budget", type=int, metavar="N", help="Instead of the environment's policy."),
@@ -50,6 +53,7 @@ def _order(site: Site, environment: str, options: dict[str, Any]) -> Order:
     return Order(
         environment=environment, limit=node_names(site, limit) if limit else None, recheck=options["recheck"],
         failure_budget=options["failure_budget"], approved_by=options["approved_by"], reason=options["reason"],
+        accept=tuple(options["accept"]),
     )  # fmt: skip
 
 
@@ -242,7 +246,7 @@ def _run(site: Site, order: Order, playbook: str, *, yes: bool, as_json: bool) -
     extra = {"target": order.environment, "recheck": "true" if order.recheck else "false"}
     if order.failure_budget is not None:
         extra["failure_budget"] = str(order.failure_budget)
-    words = {"approved_by": order.approved_by, "reason": order.reason}
+    words = {"approved_by": order.approved_by, "reason": order.reason, "accept": ",".join(order.accept)}
     extra |= {key: value for key, value in words.items() if value}
     limit = ",".join(order.limit) if order.limit else None
     try:

@@ -68,6 +68,7 @@ def _open(environment: str, variables: dict[str, Any], options: dict[str, Any]) 
         environment=environment, limit=limit, recheck=_truth(options.get("recheck", False)),
         failure_budget=None if budget in (None, "") else int(budget),
         approved_by=options.get("approved_by") or None, reason=options.get("reason") or None,
+        accept=tuple(word for word in str(options.get("accept") or "").replace(",", " ").split()),
     )  # fmt: skip
     dry = bool(flags.get("check")) or any(flags.get(option) for option in LISTING)
     return rollout.Session(site, order, dry=dry)
