@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from bedplate.decide.packages import kernel, nvidia, prebuilt, slurm
 from bedplate.decide.rule import UNUSED, Finding, Weight
 from bedplate.decide.rules import all_rules
 from bedplate.decide.rules.enroot_uri import minimum
@@ -171,6 +174,11 @@ CASES: list[Case] = [
     Case("NVIDIA-FLAVOUR", "Ubuntu's signed modules for the -server driver under NVIDIA's libraries", [
         "brought along: NVIDIA-FLAVOUR: kernel linux-modules-nvidia-580-server-open-generic 6.8.0-138.138, brought along as a dependency, is of Ubuntu's -server packages, driver nvidia-driver-580-open 580.178.04 of NVIDIA's repository (take all of them from one: NVIDIA's has nvlsm and libnvsdm, Ubuntu's archive has not)",
     ], closure={"linux-modules-nvidia-580-server-open-generic": ("6.8.0-138.138", Layer.KERNEL)}),
+    # nvidia.md 2: nvidia-driver-590-server-open became a transitional package of 595 at dist-upgrade
+    Case("NVIDIA-ONE-BRANCH", "a transitional package of the archive brings the next branch", [
+        "brought along: NVIDIA-FLAVOUR: driver nvidia-driver-590-server-open 595.91.07-0ubuntu1, brought along as a dependency, is of Ubuntu's -server packages, driver nvidia-driver-open 595.91.07 of NVIDIA's repository (take all of them from one: NVIDIA's has nvlsm and libnvsdm, Ubuntu's archive has not)",
+        "brought along: NVIDIA-ONE-BRANCH: driver nvidia-driver-590-server-open 595.91.07-0ubuntu1, brought along as a dependency, is of branch 590, beside driver nvidia-dkms-open 595.91.07 of branch 595 (leave one branch, and purge the other in the same change: apt calls the mixture held broken packages)",
+    ], closure={"nvidia-driver-590-server-open": ("595.91.07-0ubuntu1", Layer.DRIVER)}, example="2026.11-b"),
     Case("NVIDIA-OPEN-MODULES", "the proprietary modules do not know Blackwell", [
         "nvidia-dkms-580: NVIDIA-OPEN-MODULES: driver nvidia-dkms-580 580.178.04 has the proprietary kernel modules, hardware hgx-b200 (NVIDIA B200) works with the open ones only (ask for nvidia-dkms-580-open)",
     ], {"nvidia-dkms-580-open:": "nvidia-dkms-580:"}),
@@ -406,6 +414,42 @@ def test_an_exception_for_what_a_rollout_alone_can_judge_waits_for_it() -> None:
     back = subject(asked, previous={"new": {"slurm-smd-slurmctld": "26.05.3-1"}})
     assert refused(found(back)) == []
     assert [f.rule for f in found(back) if f.lifted] == ["SLURM-DOWNGRADE"]
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+# Of the CUDA repository for ubuntu2404, each with the branch that it is of.
+REAL_NAMES = [
+    (575, ("nvidia-open-575", "nvidia-driver-575-open", "nvidia-dkms-575-open", "libnvidia-compute-575", "nvidia-utils-575",
+           "nvidia-fabricmanager-575", "libnvidia-nscq-575", "libnvsdm-575", "nvidia-imex-575", "nvlink5-575", "nvidia-persistenced")),
+    (580, ("nvidia-open-580", "nvidia-driver-580-open", "nvidia-dkms-580-open", "libnvidia-compute-580", "nvidia-compute-utils-580",
+           "nvidia-fabricmanager", "libnvidia-nscq", "libnvsdm", "nvidia-imex", "nvlink5-580", "nvidia-modprobe", "cuda-drivers-580")),
+    (595, ("nvidia-open", "nvidia-driver-open", "nvidia-dkms-open", "libnvidia-compute", "nvidia-utils", "nvidia-fabricmanager",
+           "libnvidia-nscq", "libnvsdm", "nvidia-imex", "nvlink5", "nvidia-persistenced", "cuda-drivers")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("branch", "name"), [(branch, name) for branch, names in REAL_NAMES for name in names])
+def test_a_real_name_is_the_name_of_its_branch_and_moves_with_the_driver(branch: int, name: str) -> None:
+    said = nvidia(name)
+    assert said is not None
+    assert said.named(branch) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nvidia-container-toolkit", "libnvidia-container1", "nvidia-driver-pinning-580", "libnvidia-egl-wayland1", "nvidia-settings",
+     "nvlsm", "nvidia-prime", "libnvidia-nscq-580-dbg", "cuda-toolkit-13-0", "linux-modules-nvidia-580-open-generic"],
+)  # fmt: skip
+def test_what_has_a_version_of_its_own_does_not_move_with_the_driver(name: str) -> None:
+    assert nvidia(name) is None
+
+
+@given(st.text(alphabet="abcdefghijklmnopqrstuvwxyz0123456789-+.", min_size=2, max_size=40))
+def test_any_name_of_a_package_is_read_or_left(name: str) -> None:
+    for read in (nvidia, prebuilt, kernel):
+        read(name)
+    assert slurm(name) in (True, False)
 
 
 # --- the pieces -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501  messages stand as they are printed
 
+import contextlib
 import json
 import subprocess
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import paramiko
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bedplate.cli.main import bedplate
 from bedplate.decide.machine import COMMAND, PARTS, machine_subject, parse_machine
@@ -143,6 +146,13 @@ def test_an_answer_that_is_cut_anywhere_is_no_answer() -> None:
     for length in range(len(ANSWER.rstrip())):
         with pytest.raises(BadInput):
             parse_machine(ANSWER[:length], "n1")
+
+
+@given(st.text(max_size=300))
+def test_no_answer_gets_anything_out_of_the_reader_but_bad_input(text: str) -> None:
+    for answer in (text, ANSWER.replace("ii  nvlsm", text)):
+        with contextlib.suppress(BadInput):
+            parse_machine(answer, "n1")
 
 
 def test_the_command_runs_on_a_machine_of_any_kind() -> None:

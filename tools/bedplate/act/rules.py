@@ -108,9 +108,13 @@ def _controllers(site: Site, environment: Environment, runs: Mapping[str, LockDo
 def _served(environment: Environment, runs: Mapping[str, LockDocument]) -> tuple[Served, ...]:
     """Nodes whose environment names this one as that of their controllers, by the version of their slurmd."""
     nodes: dict[str, list[str]] = {}
+    versions: dict[str, str | None] = {}  # once for each lock: hundreds of nodes run one, of thousands of packages
     for node, lock in runs.items():
-        version = _version(packages_of(lock), "slurmd")
-        if version is not None and lock.layers[Layer.SCHEDULER].get("controller") == environment.name:
+        if lock.layers[Layer.SCHEDULER].get("controller") != environment.name:
+            continue
+        if lock.identity not in versions:
+            versions[lock.identity] = _version(packages_of(lock), "slurmd")
+        if (version := versions[lock.identity]) is not None:
             nodes.setdefault(version, []).append(node)
     return tuple(Served(fold_names(names), version) for version, names in sorted(nodes.items()))
 

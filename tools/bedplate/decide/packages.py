@@ -14,7 +14,7 @@ _DRIVER = (
     "nvidia-persistenced|cuda-drivers|libnvidia-(?:compute|cfg1|common|decode|encode|extra|fbc1|gl|gpucomp)|"
     "xserver-xorg-video-nvidia"
 )
-_FABRIC = "nvidia-fabricmanager|libnvidia-nscq|libnvsdm|nvidia-imex|nvlink5"
+_FABRIC = "nvidia-fabricmanager|cuda-drivers-fabricmanager|libnvidia-nscq|libnvsdm|nvidia-imex|nvlink5"
 _NVIDIA = re.compile(
     rf"(?P<stem>(?P<driver>{_DRIVER})|(?P<fabric>{_FABRIC}))"
     r"(?:-(?P<branch>[0-9]{3}))?(?P<server>-server)?(?P<open>-open)?(?:-[0-9]{3}\.[0-9.]+)?"
