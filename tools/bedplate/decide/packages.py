@@ -1,8 +1,10 @@
 """What the names of Debian packages say: NVIDIA's families, kernels, Slurm's components."""
 
+import functools
 import re
 from dataclasses import dataclass
 
+NAMES = 2**15  # kept: thousands of packages, the same ones on every node
 UNSUFFIXED_FABRIC = 580  # from this branch on Fabric Manager and its libraries have no branch in their name
 UNSUFFIXED_DRIVER = 590  # and from this one the driver's packages (NVIDIA driver installation guide, renamed packages)
 
@@ -50,6 +52,7 @@ class Nvidia:
         return f"{self.stem}{suffix}{'-open' if self.open else ''}"
 
 
+@functools.lru_cache(NAMES)
 def nvidia(name: str) -> Nvidia | None:
     """What a name says, if it is of a package that moves with the driver."""
     found = _NVIDIA.fullmatch(name)
@@ -60,6 +63,7 @@ def nvidia(name: str) -> Nvidia | None:
     return Nvidia(found["stem"], family, branch, bool(found["server"]), bool(found["open"]))
 
 
+@functools.lru_cache(NAMES)
 def prebuilt(name: str) -> Nvidia | None:
     """What a name says of Canonical's signed modules; their version is the kernel's, not the driver's."""
     found = _PREBUILT.fullmatch(name)
@@ -101,6 +105,7 @@ class Kernel:
         return self.abi is None
 
 
+@functools.lru_cache(NAMES)
 def kernel(name: str) -> Kernel | None:
     """What a name says, if it is of Ubuntu's kernel."""
     if found := _KERNEL.fullmatch(name):
@@ -118,6 +123,7 @@ _SLURM = re.compile(
 )
 
 
+@functools.lru_cache(NAMES)
 def slurm(name: str) -> bool:
     """Whether a package is built from Slurm's source: SchedMD's own (slurm-smd-*) or Debian's."""
     return _SLURM.fullmatch(name) is not None
