@@ -1,0 +1,6 @@
+"""The zipapp's entry."""
+
+from bedplate_agent.command import main
+
+if __name__ == "__main__":
+    main()
