@@ -95,7 +95,9 @@ def flags(configuration: Configuration, device: Device) -> list[str]:
         "--overlap-grad-reduce": c.optimizer.overlap_reduce,
         "--overlap-param-gather": c.optimizer.overlap_gather,
         "--reset-position-ids": c.batch.documents == "isolated",
-        "--reset-attention-mask": c.batch.documents == "isolated",
+        "--reset-attention-mask": c.batch.documents == "isolated" and device == "cpu",
+        # Fused attention takes the ends of documents; a mask of 8192 x 8192 for each row is nothing to send.
+        "--dataloader-inter-document-masking": c.batch.documents == "isolated" and device == "gpu",
         "--dist-ckpt-optim-fully-reshardable": c.checkpoint.reshardable,
     }
     words += [word for word, wanted in switches.items() if wanted]
@@ -110,6 +112,7 @@ def flags(configuration: Configuration, device: Device) -> list[str]:
     if device == "cpu":
         words += CPU_FLAGS
     else:
+        words += ["--no-create-attention-mask-in-dataloader"]  # fused attention has its causal mask built in
         words += ["--transformer-impl", "transformer_engine", "--distributed-backend", "nccl"]
     return [str(word) for word in words]
 
@@ -155,7 +158,7 @@ def derived(configuration: Configuration) -> dict[str, Any]:
 
 
 def parsed(configuration: Configuration, device: Device, *, rank: int = 0, world: int | None = None) -> Namespace:
-    """What Megatron's real parser makes of the flags. A process can do this once: Megatron keeps it as a global.
+    """What Megatron's real parser makes of the flags; Megatron's globals are those of the last call.
 
     Raises:
         Refused: the parser refuses the flags, or made something else of them than they mean.
@@ -164,8 +167,16 @@ def parsed(configuration: Configuration, device: Device, *, rank: int = 0, world
     size = shape.world(configuration) if world is None else world
     said = io.StringIO()
     with _command_line(words, rank, size):
-        from megatron.training.arguments import parse_and_validate_args  # noqa: PLC0415 - seconds, and it needs torch
+        # Seconds, and it needs torch.
+        from megatron.core.num_microbatches_calculator import (  # noqa: PLC0415
+            get_num_microbatches,
+            unset_num_microbatches_calculator,
+        )
+        from megatron.training.arguments import parse_and_validate_args  # noqa: PLC0415
+        from megatron.training.global_vars import unset_global_variables  # noqa: PLC0415
 
+        unset_global_variables()
+        unset_num_microbatches_calculator()
         try:
             with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
                 arguments: Namespace = parse_and_validate_args(args_defaults={})
@@ -179,8 +190,6 @@ def parsed(configuration: Configuration, device: Device, *, rank: int = 0, world
         for name, value in derived(configuration).items()
         if getattr(arguments, name, None) != value
     ]
-    from megatron.core.num_microbatches_calculator import get_num_microbatches  # noqa: PLC0415
-
     found = get_num_microbatches()
     if found != shape.micro_batches(configuration):
         said_of = f"{found} micro-batches a step, the configuration means {shape.micro_batches(configuration)}"

@@ -105,10 +105,6 @@ class _Event(_Stream):
         return 0.0
 
 
-def _nothing(*_args: Any, **_kwargs: Any) -> None:
-    return None
-
-
 def _cuda() -> None:
     cuda: Any = torch.cuda
     current = _Stream()
@@ -131,7 +127,8 @@ def _cuda() -> None:
     cuda.device_count = lambda: int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     cuda.get_device_properties = lambda *_args: properties
     cuda.get_device_capability = lambda *_args: (10, 0)
-    cuda.set_device = cuda.synchronize = cuda.empty_cache = cuda.reset_peak_memory_stats = _nothing
+    for name in "set_device synchronize empty_cache reset_peak_memory_stats".split():
+        setattr(cuda, name, lambda *_args, **_kwargs: None)  # one each: torch keeps a table of its functions
     cuda.memory_stats = lambda *_args, **_kwargs: collections.defaultdict(int)
     for name in "memory_allocated max_memory_allocated memory_reserved max_memory_reserved device_memory_used".split():
         setattr(cuda, name, lambda *_args, **_kwargs: 0)
