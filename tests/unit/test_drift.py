@@ -42,7 +42,9 @@ def wanted(made: dict[str, Any] | None = None) -> Wanted:
     return Wanted(
         "n1", lock, lock.packages("gpu"),
         files={"/etc/nccl.conf": {"sha256": digest("e"), "mode": "0644"}},
-        units={"nvidia-fabricmanager.service": Layer.FABRIC}, serial="LAB-1", gpus=True,
+        units={"nvidia-fabricmanager.service": Layer.FABRIC}, modules={"nvidia-uvm": Layer.DRIVER},
+        replaces={"libnvidia-(?!container).*": Layer.DRIVER, "nvidia-(utils|fabricmanager).*": Layer.FABRIC},
+        serial="LAB-1", gpus=True,
     )  # fmt: skip
 
 
@@ -131,7 +133,7 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, str, str, str]]]] = {
         {"packages": package("nvidia-fabricmanager", "615.71.09-1", "amd64", "install", "installed")},
         [("fabric", "package nvidia-fabricmanager", "not in the lock", "615.71.09-1 installed")],
     ),
-    "a container toolkit where the layer is unmanaged": (
+    "a container toolkit, which no role of this node replaces": (
         {"packages": package("libnvidia-container1", "1.20.0-1", "amd64", "install", "installed")}, [],
     ),
     "a kernel metapackage": (
@@ -184,13 +186,18 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, str, str, str]]]] = {
     ),
     "no driver loaded": (
         {"nvidia": {"loaded": {"absent": "/proc/driver/nvidia/version is not there"}, "libraries": []}, "modules": {}},
-        [("driver", "loaded driver", "570.133.20", "none is loaded: /proc/driver/nvidia/version is not there")],
+        [
+            ("driver", "loaded driver", "570.133.20", "none is loaded: /proc/driver/nvidia/version is not there"),
+            ("driver", "module nvidia-uvm", "loaded", "not loaded"),
+        ],
     ),
     "a second management library, which no package brought": (
         {"nvidia": node()["nvidia"] | {"libraries": ["570.133.20", "580.65.06"]}},
         [("driver", "library libnvidia-ml", "570.133.20", "libnvidia-ml.so.580.65.06 is there")],
     ),
-    "a module of the kernel itself with a like name": ({"modules": {"nvidia_wmi_ec_backlight": None}}, []),
+    "a module of the kernel itself with a like name": (
+        {"modules": {"nvidia_wmi_ec_backlight": None, "nvidia_uvm": None}}, [],
+    ),
     "another release of the system": (
         {"os": node()["os"] | {"version_codename": "bookworm", "version_id": "12"}},
         [("os", "release", "debian trixie", "debian bookworm")],
@@ -314,7 +321,14 @@ def test_one_thing_that_could_not_be_read_is_told(parts: dict[str, Any], item: s
 
 
 def test_files_and_units_of_other_templates_are_not_known_and_the_rest_is_compared() -> None:
-    asked = replace(wanted(), files={}, units={}, unrendered="the templates of this checkout are not those of lock A")
+    asked = replace(
+        wanted(),
+        files={},
+        units={},
+        modules={},
+        replaces={},
+        unrendered="the templates of this checkout are not those of lock A",
+    )
     found = compare_node(asked, parsed(node(serial="LAB-9")))
     assert {one.item for one in found.unanswered} == {"files", "units"}
     assert [d.item for d in found.drifts] == ["serial"]
@@ -326,7 +340,7 @@ def test_an_unmanaged_layer_is_nobodys_promise() -> None:
     for layer in ("hardware", "os", "driver", "fabric", "image", "config"):
         made["layers"][layer] = {"unmanaged": "not here"}
     made |= {"image": None, "packages": {"gpu": {}}, "config": {"templates": {}, "files_sha256": {}, "values": {}}}
-    asked = replace(wanted(made), files={}, units={}, unrendered=None)
+    asked = replace(wanted(made), files={}, units={}, modules={}, replaces={}, unrendered=None)
     wild = node(
         serial="X", os={"unknown": "?"}, kernel={"unknown": "?"}, nvidia={"unknown": "?"}, files={"unknown": "?"},
         images={"unknown": "?"}, reboot={"unknown": "?"}, units={"unknown": "?"}, modules={"unknown": "?"},

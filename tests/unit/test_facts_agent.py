@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,6 @@ GONE = {
     "proc/sys/kernel/hostname": ("hostname", {"unknown": "/proc/sys/kernel/hostname is not there"}),
     "proc/sys/kernel/osrelease": ("kernel", {"unknown": "/proc/sys/kernel/osrelease is not there"}),
     "proc/cmdline": ("kernel", {"unknown": "/proc/cmdline is not there"}),
-    "proc/modules": ("modules", {"unknown": "/proc/modules is not there"}),
     "sys/class/dmi/id/product_serial": ("serial", {"absent": "/sys/class/dmi/id/product_serial is not there"}),
     "etc/os-release": ("os", {"unknown": "/etc/os-release is not there"}),
 }
@@ -140,6 +140,17 @@ def test_an_empty_file_is_no_answer(name: str, root: Path, path: str) -> None:
         assert not found.unknown(), "these may be empty"
     else:
         assert found.unknown() or isinstance(found.serial, Unknown)
+
+
+def test_a_kernel_without_loadable_modules_has_those_that_are_built_in(root: Path, path: str) -> None:
+    (root / "proc/modules").unlink()
+    assert run_program(asked(root), path=path)["modules"] == {
+        "nvidia": "570.133.20",
+        "nvidia_uvm": "570.133.20",
+        "xfs": None,
+    }
+    shutil.rmtree(root / "sys/module")
+    assert run_program(asked(root), path=path)["modules"] == {"unknown": "/sys/module: No such file or directory"}
 
 
 def test_no_driver_is_absent_and_one_that_says_something_else_is_unknown(root: Path, path: str) -> None:

@@ -28,17 +28,6 @@ from bedplate.model.versions import compare, upstream
 OWNER = "root:root"  # of every rendered file (playbooks/library/bedplate_files.py)
 LAYERS = list(Layer)
 
-# What moves together. A member that the lock does not have is of another branch, or pulls one in: the driver's
-# libraries (open-gpu-kernel-modules and its packages follow one version), the Container Toolkit's four, Slurm's parts.
-FAMILIES: Mapping[Layer, tuple[str, ...]] = {
-    Layer.DRIVER: (
-        "nvidia-driver-*", "nvidia-open*", "nvidia-dkms-*", "nvidia-kernel-*", "nvidia-utils-*", "cuda-drivers*",
-        "nvidia-compute-utils-*", "nvidia-persistenced*", "libnvidia-*", "nvidia-firmware-*",
-    ),
-    Layer.FABRIC: ("nvidia-fabricmanager*", "nvlink5*", "libnvidia-nscq*", "libnvsdm*", "nvlsm*", "nvidia-imex*"),
-    Layer.CONTAINER: ("nvidia-container-*", "libnvidia-container*", "docker-ce*", "docker.io", "containerd*"),
-    Layer.SCHEDULER: ("slurm*", "libslurm*", "nvslurm-plugin-pyxis*", "pyxis*", "enroot*"),
-}  # fmt: skip
 # A metapackage pulls the newest kernel in at any upgrade, whatever the lock says.
 METAPACKAGE = re.compile(
     r"linux-((image|headers|tools)-)?(generic|virtual|server|lowlatency|nvidia|amd64|arm64|cloud-amd64|oem)\b.*"
@@ -79,8 +68,10 @@ class Unanswered:
 class Wanted:
     """What a node must show.
 
-    files: path -> {mode, sha256}; units: name -> layer of the role that promises it; unrendered: why files and units
-    are not known. serial None: not compared (a stand-in has none). gpus: whether a driver must be loaded.
+    files: path -> {mode, sha256}; units, modules: name -> layer of the role that promises or needs it; replaces:
+    regular expression over names of packages -> layer of the role that lets none of them stay which the lock lacks;
+    unrendered: why none of these is known. serial None: not compared (a stand-in has none). gpus: whether a driver
+    must be loaded.
     """
 
     node: str
@@ -88,6 +79,8 @@ class Wanted:
     packages: Mapping[str, Locked]
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     units: Mapping[str, Layer] = field(default_factory=dict)
+    modules: Mapping[str, Layer] = field(default_factory=dict)
+    replaces: Mapping[str, Layer] = field(default_factory=dict)
     unrendered: str | None = None
     serial: str | None = None
     gpus: bool = False
@@ -214,19 +207,11 @@ def _beside(wanted: Wanted, row: Package) -> _Found:
 
 def _family(wanted: Wanted, row: Package) -> Layer | None:
     """The layer that a package outside the lock disturbs."""
-    # The longest pattern that fits: libnvidia-container1 is the Container Toolkit's, not the driver's.
-    fits = [
-        (len(pattern), layer)
-        for layer, patterns in FAMILIES.items()
-        for pattern in patterns
-        if row.name[:4] == pattern[:4] and fnmatchcase(row.name, pattern)
-    ]
-    layer = max(fits)[1] if fits else None
-    if layer is not None:
-        pinned = wanted.manages(layer) and any(package.layer == layer for package in wanted.packages.values())
-        return layer if pinned else None
-    kernels = locked_kernels(wanted.packages)
-    if row.name.startswith("linux-") and kernels and wanted.manages(Layer.KERNEL):
+    for pattern, layer in wanted.replaces.items():
+        if re.fullmatch(pattern, row.name):
+            return layer
+    kernels = locked_kernels(wanted.packages) if row.name.startswith("linux-") else set()
+    if kernels and wanted.manages(Layer.KERNEL):
         image = IMAGE_PACKAGE.fullmatch(row.name)
         # The boot loader takes the newest; older ones stay as what a machine can be booted with by hand.
         newer = image is not None and all(compare(image[1], release) > 0 for release in kernels)
@@ -328,10 +313,10 @@ def _driver(wanted: Wanted, facts: Facts) -> _Found:
     for library in facts.nvidia.libraries:
         if library != version:
             yield Drift(node, Layer.DRIVER, "library libnvidia-ml", version, f"libnvidia-ml.so.{library} is there")
-    yield from _modules(node, version, facts)
+    yield from _driver_modules(node, version, facts)
 
 
-def _modules(node: str, version: str, facts: Facts) -> _Found:
+def _driver_modules(node: str, version: str, facts: Facts) -> _Found:
     if isinstance(facts.modules, Unknown):
         yield Unanswered(node, Layer.DRIVER, "loaded modules", facts.modules.unknown)
         return
@@ -340,6 +325,15 @@ def _modules(node: str, version: str, facts: Facts) -> _Found:
             # nvidia_wmi_ec_backlight and others of the kernel itself have another numbering, or none.
             if NUMBERS.fullmatch(loaded) and loaded != version:
                 yield Drift(node, Layer.DRIVER, f"module {module}", version, f"{loaded} is loaded")
+
+
+def _modules(wanted: Wanted, facts: Facts) -> _Found:
+    """What the roles need of the kernel: without ib_umad, NVLSM sees no fabric."""
+    for name, layer in wanted.modules.items():
+        if isinstance(facts.modules, Unknown):
+            yield Unanswered(wanted.node, layer, f"module {name}", facts.modules.unknown)
+        elif name.replace("-", "_") not in facts.modules:  # as /sys/module writes it
+            yield Drift(wanted.node, layer, f"module {name}", "loaded", "not loaded")
 
 
 def _installed(facts: Facts, name: str) -> str | None:
@@ -432,7 +426,7 @@ def _image(wanted: Wanted, facts: Facts) -> _Found:
                 yield Drift(node, Layer.IMAGE, "image file", image.squashfs_sha256, f"{file.sha256}: damaged")
 
 
-LOOKS = (_serial, _system, _packages, _kernel, _reboot, _driver, _files, _units, _image)
+LOOKS = (_serial, _system, _packages, _kernel, _reboot, _driver, _modules, _files, _units, _image)
 
 
 # --- many nodes ----------------------------------------------------------------------------------

@@ -119,19 +119,21 @@ class Node:
         return sorted(rows)
 
     def modules(self) -> dict[str, str | None]:
-        """Loaded modules, and built-in ones with a version: name -> version, null where it has none."""
-        names = {line.split()[0] for line in self.text("/proc/modules").splitlines() if line.split()}
-        folder = f"{self.root}/sys/module"
+        """Modules that are loaded or built in: name -> version, null where it has none, as most of the kernel's own."""
         try:
-            listed = os.listdir(folder)
+            loaded = {line.split()[0] for line in self.text("/proc/modules").splitlines() if line.split()}
+        except Absent:
+            loaded = set()  # a kernel without loadable modules; /sys/module has those that are built in
+        try:
+            listed = os.listdir(f"{self.root}/sys/module")
         except OSError as fault:
             raise Unknown(f"/sys/module: {fault.strerror}") from fault
-        found: dict[str, str | None] = dict.fromkeys(sorted(names))
-        for name in sorted({*names, *listed}):
+        found: dict[str, str | None] = {}
+        for name in sorted({*loaded, *listed}):
             try:
-                found[name] = self.line(f"/sys/module/{name}/version")
+                found[plain(name)] = self.line(f"/sys/module/{name}/version")
             except Absent:
-                continue  # most of those of the kernel itself have none
+                found[plain(name)] = None
         return found
 
     def nvidia(self) -> dict[str, Any]:

@@ -121,9 +121,12 @@ class Wants:
             files = manifest(rendering.files(node))
         except BadInput as fault:
             return replace(wanted, unrendered=str(fault))
+        roles = rendering.roles[node.kind]
         return replace(
-            wanted, files=files, units={unit: r.layer for r in rendering.roles[node.kind] for unit in r.units}
-        )
+            wanted, files=files, units={unit: role.layer for role in roles for unit in role.units},
+            modules={module: role.layer for role in roles for module in role.modules},
+            replaces={pattern: role.layer for role in roles for pattern in role.replaces},
+        )  # fmt: skip
 
     def _lock(self, identity: str) -> LockDocument | str:
         if identity not in self._locks:
