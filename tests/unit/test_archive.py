@@ -1,9 +1,11 @@
 """The archive with real aptly and gpg, against upstream archives on a local web server."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,11 +21,13 @@ from bedplate.act.archive.place import definition, working
 from bedplate.decide.lockdoc import lock_text
 from bedplate.ledger.store import Ledger
 from bedplate.ledger.story import summary
-from bedplate.model.archive import Kind
+from bedplate.model.archive import Kind, parse_archive
 from bedplate.model.event import Draft
 from bedplate.model.faults import BadInput, BedplateError, Busy, Refused
 from bedplate.process import ProcessFailed
+from bedplate.sources import checkout
 from bedplate.sources.apt import Source, open_archive
+from bedplate.sources.aptly import Aptly
 from bedplate.sources.files import write_whole
 from unit.apt_archive import Key, StubArchive
 from unit.archive_sample import Broken, Sample, sample
@@ -142,6 +146,52 @@ def test_two_suites_lie_side_by_side_with_a_version_each(once: tuple[Sample, Bro
             for record in answer.packages.values():
                 assert (made.public / record.filename).stat().st_size == record.size
     assert not verifying.verify(made.site).findings
+
+
+def test_what_is_published_can_be_read_by_a_web_server_whatever_the_umask(own: tuple[Sample, Broken]) -> None:
+    made, _ = own
+    before = os.umask(0o077)
+    try:
+        made.mirror()
+        made.freeze("A")
+        made.publish("A")
+        assert os.umask(0o077) == 0o077
+    finally:
+        os.umask(before)
+    modes = {path.is_dir(): path.stat().st_mode & 0o777 for path in made.public.rglob("*")}
+    assert modes == {True: 0o755, False: 0o644}
+    assert (made.directory / "gnupg").stat().st_mode & 0o777 == 0o700
+
+
+def test_the_examples_filters_are_aptlys_and_let_two_branches_through(tmp_path: Path) -> None:
+    mirrors = parse_archive((checkout.root() / "inventory/archive.yml").read_text(), "archive.yml").mirrors
+    stubs = StubArchive(tmp_path / "stubs")
+    wanted = [
+        ("nvidia-driver-580-open", "580.178.04-1ubuntu1"), ("libnvidia-compute-580", "580.178.04-1ubuntu1"),
+        ("nvidia-fabricmanager", "580.178.04-1"), ("nvidia-driver-open", "595.91.07-1ubuntu1"),
+        ("nvidia-open", "595.91.07-1"),
+        ("libnvsdm", "595.91.07-1"), ("nvlink5-580", "580.178.04-1"), ("nvlsm", "2025.10.14-1"),
+        ("datacenter-gpu-manager-4-cuda13", "1:4.6.0-1"),
+    ]  # fmt: skip
+    others = [
+        ("nvidia-driver-575-open", "575.57.08-1"), ("nvidia-fabricmanager", "615.71.09-1"),
+        ("nvidia-open", "615.71.09-1"), ("dkms", "1:3.4.1-1ubuntu1"), ("nvidia-settings", "580.178.04-1"),
+        ("libxnvctrl0", "580.178.04-1"), ("mft", "4.30.0-1"), ("libnvidia-egl-wayland1", "1:1.1.20"),
+        ("libnvidia-container1", "1.20.0-1"), ("nvidia-container-toolkit", "1.20.0-1"), ("cuda-toolkit-13-0", "13.0.0-1"),
+    ]  # fmt: skip
+    for name, version in [*wanted, *others]:
+        stubs.add(name, version)
+    (tmp_path / "aptly").mkdir()
+    aptly = Aptly(tmp_path / "aptly", tmp_path / "gnupg", ("amd64",))
+    aptly.run("repo", "create", "all")
+    aptly.run("repo", "add", "all", stubs.root / "pool")
+
+    def through(name: str) -> list[tuple[str, str]]:
+        out = aptly.run("repo", "search", "-format={{.Package}} {{.Version}}", "all", mirrors[name].query).out
+        return [(package, version) for package, version in (line.split() for line in out.splitlines())]
+
+    assert sorted(through("nvidia-cuda")) == sorted(wanted)
+    assert not [name for name, _ in through("ubuntu") if name.startswith(("nvidia-", "libnvidia-"))]
 
 
 def test_a_name_once_used_is_never_changed_and_the_refusal_says_what_it_holds(once: tuple[Sample, Broken]) -> None:
@@ -574,3 +624,36 @@ def test_an_archive_without_a_directory_that_can_be_made_says_where(own: tuple[S
         made.mirror()
     assert definition(made.site).name == "sample"
     assert issubclass(BadInput, BedplateError)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def said(made: Sample, *words: str) -> tuple[int, Any]:
+    """Exit code and JSON of a command."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bedplate", "--site", made.site.root, "archive", *words, "--json"],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr
+
+
+def test_the_commands_say_by_their_exit_code_what_comes_next(two: Sample, tmp_path: Path) -> None:
+    (tmp_path / "n.iso").write_text("n\n")
+    code, added = said(two, "add", str(tmp_path / "n.iso"), "--kind", "iso")
+    assert (code, added["did"], added["size"]) == (0, True, 2)
+    code, verified = said(two, "verify")
+    assert (code, verified["suites"], verified["findings"]) == (0, 2, [])
+    code, refusal = said(two, "snapshot", "A")
+    assert (code, "is never changed" in refusal) == (3, True)
+    code, published = said(two, "publish", "A")
+    assert (code, published["did"]) == (0, False)
+    code, unknown = said(two, "mirror", "nvidia")
+    assert (code, "known: base, cuda, incoming" in unknown) == (2, True)
+    code, collected = said(two, "gc", "--dry-run")
+    assert (code, collected["did"], {v["stays"] for v in collected["verdicts"]}) == (0, False, {True})
+    code, rows = said(two, "show")
+    assert (code, [row["name"] for row in rows if row["what"] == "file"]) == (0, ["iso/n.iso"])
+    deb(two, "tool").unlink()
+    code, damaged = said(two, "verify")
+    assert (code, [finding["found"] for finding in damaged["findings"]]) == (5, ["is missing"])

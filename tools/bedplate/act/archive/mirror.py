@@ -82,7 +82,9 @@ def _suite(place: Place, mirror: Mirror, suite: str, faults: list[Fault], say: S
             write_whole(ring, keys.binary())
         say(f"{mirror.name} {suite}: from {mirror.url}")
         _define(place, mirror, suite, f"-keyring={ring}")
-        place.aptly.run("mirror", "update", f"-keyring={ring}", "-max-tries=3", name, timeout_s=MIRROR_S)
+        # -force: a killed update leaves its process id, which may be another's now; `working` lets in one at a time
+        update = ["mirror", "update", "-force", f"-keyring={ring}", "-max-tries=3", name]
+        place.aptly.run(*update, timeout_s=MIRROR_S)
         noted = {"spec_sha256": mirror.spec_sha256(suite, key)}
         write_whole(place.directory / "mirrors" / f"{_file(name)}.json", json.dumps(noted))
     except (BadInput, ProcessFailed) as fault:

@@ -145,6 +145,16 @@ def working(site: Site, doing: str) -> Iterator[Place]:
     """
     site.refuse_example(doing)
     place = Place(site, definition(site))
+    umask = os.umask(0o022)  # the web server reads what is published, whatever the umask of the person
+    try:
+        with _one_at_a_time(place):
+            yield place
+    finally:
+        os.umask(umask)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(place: Place) -> Iterator[None]:
     try:
         place.directory.mkdir(parents=True, exist_ok=True)
         for name in ("aptly", "public/dists", "public/pool", "incoming", "files", "snapshots", "mirrors"):
@@ -159,7 +169,7 @@ def working(site: Site, doing: str) -> Iterator[Place]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Busy(f"another process works on {place.directory}: try again when it has ended") from None
-        yield place
+        yield
     finally:
         os.close(handle)
 

@@ -157,6 +157,7 @@ def _link_all(place: Place, files: dict[str, Listed]) -> None:
         part = target.with_name(f".{target.name}.part")
         part.unlink(missing_ok=True)
         os.link(source, part)
+        part.chmod(0o644)
         part.rename(target)  # also over a damaged one
         folders.add(target.parent)
     for folder in folders:
