@@ -177,7 +177,8 @@ def test_the_examples_filters_are_aptlys_and_let_two_branches_through(tmp_path: 
         ("nvidia-driver-575-open", "575.57.08-1"), ("nvidia-fabricmanager", "615.71.09-1"),
         ("nvidia-open", "615.71.09-1"), ("dkms", "1:3.4.1-1ubuntu1"), ("nvidia-settings", "580.178.04-1"),
         ("libxnvctrl0", "580.178.04-1"), ("mft", "4.30.0-1"), ("libnvidia-egl-wayland1", "1:1.1.20"),
-        ("libnvidia-container1", "1.20.0-1"), ("nvidia-container-toolkit", "1.20.0-1"), ("cuda-toolkit-13-0", "13.0.0-1"),
+        ("libnvidia-container1", "1.20.0-1"), ("nvidia-container-toolkit", "1.20.0-1"),
+        ("cuda-toolkit-13-0", "13.0.0-1"),
     ]  # fmt: skip
     for name, version in [*wanted, *others]:
         stubs.add(name, version)
