@@ -151,7 +151,8 @@ def answers_of(site: Site, lock: LockDocument) -> list[Answer]:
         document["packages"] = [
             [*row[:1], "2.0.19-1", *row[2:]] if number == 0 and row[0] == "libnuma1" else row for row in packages
         ]
-        document["modules"] = {"nvidia": "570.133.20"} | {f"module_{n}": None for n in range(180)}
+        document["modules"] = {f"module_{n}": None for n in range(180)}
+        document["modules"] |= {m.replace("-", "_"): None for role in rendering.roles["gpu"] for m in role.modules}
         document["files"] = {
             file.path: {"sha256": file.sha256, "mode": file.mode, "size": len(file.data), "owner": "root:root"}
             for file in rendering.files(site.fleet.nodes[name])
