@@ -138,7 +138,7 @@ class Case:
 
 
 CASES: list[Case] = [
-    # nvidia.md 3: `install nvidia-open-580=… nvidia-fabricmanager` left leaf libraries and Fabric Manager newer
+    # `install nvidia-open-580=… nvidia-fabricmanager` left leaf libraries and Fabric Manager newer
     Case("NVIDIA-FM-EXACT", "apt brought the newest Fabric Manager along with an exact driver (gpu-driver-container#735)", [
         "brought along: NVIDIA-FM-EXACT: fabric nvidia-fabricmanager 590.48.01-1, brought along as a dependency, is not of the version of driver nvidia-dkms-580-open 580.178.04; Fabric Manager refuses any other driver (ask for nvidia-fabricmanager at 580.178.04, by name: as a dependency the newest one comes)",
     ], closure={"nvidia-fabricmanager": ("590.48.01-1", Layer.FABRIC)}),
@@ -148,11 +148,11 @@ CASES: list[Case] = [
     Case("NVIDIA-FM-EXACT", "libnvsdm moves with the driver, too", [
         "libnvsdm: NVIDIA-FM-EXACT: fabric libnvsdm 580.159.04 is not of the version of driver nvidia-dkms-580-open 580.178.04; Fabric Manager refuses any other driver (ask for libnvsdm at 580.178.04, by name: as a dependency the newest one comes)",
     ], {'libnvsdm: "580.178.04"': 'libnvsdm: "580.159.04"'}),
-    # nvidia.md 3: cuda-drivers-535=535.183.01 resolves to nvidia-driver-535 535.247.01 (dstack#2348)
+    # cuda-drivers-535=535.183.01 resolves to nvidia-driver-535 535.247.01 (dstack#2348)
     Case("NVIDIA-DRIVER-SET", "a metapackage at one version brings the driver at another", [
         "brought along: NVIDIA-DRIVER-SET: driver libnvidia-gl-580 580.159.04-1ubuntu1, brought along as a dependency, is not of the version of driver nvidia-dkms-580-open 580.178.04 (ask for libnvidia-gl-580 at 580.178.04, or for the whole set at 580.159.04-1ubuntu1; name each package, a metapackage depends with >=)",
     ], closure={"libnvidia-gl-580": ("580.159.04-1ubuntu1", Layer.DRIVER)}),
-    # nvidia.md 2: nvidia-fabricmanager-580=580.126.09-1: version not found (gpu-driver-container#451)
+    # nvidia-fabricmanager-580=580.126.09-1: version not found (gpu-driver-container#451)
     Case("NVIDIA-NAMES", "the suffixed name of Fabric Manager is virtual from 580 on", [
         "nvidia-fabricmanager-580: NVIDIA-NAMES: fabric nvidia-fabricmanager-580 580.178.04: this name is a virtual package, of which there is no version (ask for nvidia-fabricmanager, which is its name in branch 580)",
     ], {"nvidia-fabricmanager:": "nvidia-fabricmanager-580:"}),
@@ -165,16 +165,16 @@ CASES: list[Case] = [
     Case("NVIDIA-NAMES", "a name of one branch at a version of another", [
         "nvidia-utils-575: NVIDIA-NAMES: driver nvidia-utils-575 580.178.04 is of branch 580, its name says 575 (ask for nvidia-utils-580, or for a version of branch 575)",
     ], {"nvidia-utils-580:": "nvidia-utils-575:"}),
-    # nvidia.md 3: branch change 450 -> 460: held broken packages (role-nvidia-driver#33)
+    # branch change 450 -> 460: held broken packages (role-nvidia-driver#33)
     Case("NVIDIA-ONE-BRANCH", "a library of the old branch is left", [
         "brought along: NVIDIA-DRIVER-SET: driver libnvidia-compute-570 570.172.08-0ubuntu1, brought along as a dependency, is not of the version of driver nvidia-dkms-580-open 580.178.04 (ask for libnvidia-compute-570 at 580.178.04, or for the whole set at 570.172.08-0ubuntu1; name each package, a metapackage depends with >=)",
         "brought along: NVIDIA-ONE-BRANCH: driver libnvidia-compute-570 570.172.08-0ubuntu1, brought along as a dependency, is of branch 570, beside driver nvidia-dkms-580-open 580.178.04 of branch 580 (leave one branch, and purge the other in the same change: apt calls the mixture held broken packages)",
     ], closure={"libnvidia-compute-570": ("570.172.08-0ubuntu1", Layer.DRIVER)}),
-    # nvidia.md 2: nvidia-fabricmanager-595 of the Ubuntu archive belongs to the -server flavour
+    # nvidia-fabricmanager-595 of the Ubuntu archive belongs to the -server flavour
     Case("NVIDIA-FLAVOUR", "Ubuntu's signed modules for the -server driver under NVIDIA's libraries", [
         "brought along: NVIDIA-FLAVOUR: kernel linux-modules-nvidia-580-server-open-generic 6.8.0-138.138, brought along as a dependency, is of Ubuntu's -server packages, driver nvidia-driver-580-open 580.178.04 of NVIDIA's repository (take all of them from one: NVIDIA's has nvlsm and libnvsdm, Ubuntu's archive has not)",
     ], closure={"linux-modules-nvidia-580-server-open-generic": ("6.8.0-138.138", Layer.KERNEL)}),
-    # nvidia.md 2: nvidia-driver-590-server-open became a transitional package of 595 at dist-upgrade
+    # nvidia-driver-590-server-open became a transitional package of 595 at dist-upgrade
     Case("NVIDIA-ONE-BRANCH", "a transitional package of the archive brings the next branch", [
         "brought along: NVIDIA-FLAVOUR: driver nvidia-driver-590-server-open 595.91.07-0ubuntu1, brought along as a dependency, is of Ubuntu's -server packages, driver nvidia-driver-open 595.91.07 of NVIDIA's repository (take all of them from one: NVIDIA's has nvlsm and libnvsdm, Ubuntu's archive has not)",
         "brought along: NVIDIA-ONE-BRANCH: driver nvidia-driver-590-server-open 595.91.07-0ubuntu1, brought along as a dependency, is of branch 590, beside driver nvidia-dkms-open 595.91.07 of branch 595 (leave one branch, and purge the other in the same change: apt calls the mixture held broken packages)",
@@ -182,7 +182,7 @@ CASES: list[Case] = [
     Case("NVIDIA-OPEN-MODULES", "the proprietary modules do not know Blackwell", [
         "nvidia-dkms-580: NVIDIA-OPEN-MODULES: driver nvidia-dkms-580 580.178.04 has the proprietary kernel modules, hardware hgx-b200 (NVIDIA B200) works with the open ones only (ask for nvidia-dkms-580-open)",
     ], {"nvidia-dkms-580-open:": "nvidia-dkms-580:"}),
-    # nvidia.md 4.1: without ib_umad or ibstat Fabric Manager does not start (gpu-operator#2781, CanvOS#700)
+    # without ib_umad or ibstat Fabric Manager does not start (gpu-operator#2781, CanvOS#700)
     Case("NVIDIA-NVLSM", "no nvlsm on fourth-generation NVSwitches", [
         "fabric: NVIDIA-NVLSM: hardware hgx-b200 has NVSwitches of generation 4, fabric has no nvlsm: the subnet manager of these NVSwitches (ask for nvlsm)",
     ], {'      nvlsm: "2025.10.14-1"\n': ""}),
@@ -204,7 +204,7 @@ CASES: list[Case] = [
     Case("DCGM-CUDA", "DCGM of another CUDA major than the image", [
         "datacenter-gpu-manager-4-cuda12: DCGM-CUDA: driver datacenter-gpu-manager-4-cuda12 1:4.6.0-1 is for CUDA 12, the image has CUDA 13.3.0 (from config.values.image_cuda) (ask for datacenter-gpu-manager-4-cuda13)",
     ], {"datacenter-gpu-manager-4-cuda13": "datacenter-gpu-manager-4-cuda12"}),
-    # nvidia.md 3: a hold on the image alone; 4.1: linux-modules-extra missing; 5: kernel without the driver's modules
+    # linux-modules-extra missing; 5: kernel without the driver's modules
     Case("KERNEL-SET", "no linux-modules-extra (gpu-operator#2781)", [
         "linux-image-6.8.0-138-generic: KERNEL-SET: kernel linux-image-6.8.0-138-generic 6.8.0-138.138 without linux-modules-extra-6.8.0-138-generic (ask for linux-modules-extra-6.8.0-138-generic in the layer kernel, at the same version)",
     ], {'      linux-modules-extra-6.8.0-138-generic: "6.8.0-138.138"\n': ""}),
@@ -220,14 +220,14 @@ CASES: list[Case] = [
     Case("SECURE-BOOT-DKMS", "nobody signs what DKMS builds", [
         "nvidia-dkms-580-open: SECURE-BOOT-DKMS: driver nvidia-dkms-580-open 580.178.04 is built and signed on the node, hardware hgx-b200 boots with Secure Boot (ask for Canonical's signed linux-modules-nvidia-…-open-generic, enrol a key of your own (MOK) and say so in an exception, or turn Secure Boot off in the model and the machines)",
     ], model={"secure_boot: false": "secure_boot: true"}),
-    # nvidia.md 3.1: origins that fight
+    # origins that fight
     Case("OS-FOREIGN-PINS", "cuda-keyring comes along and pins its repository at 600", [
         "brought along: OS-FOREIGN-PINS: driver cuda-keyring 1.1-1, brought along as a dependency, adds NVIDIA's repository as a source, pinned at 600, dkms and the container toolkit included, beside the pins of the lock (take cuda-keyring out of the environment)",
     ], closure={"cuda-keyring": ("1.1-1", Layer.DRIVER)}),
     Case("OS-FOREIGN-PINS", "unattended-upgrades overrides holds", [
         "brought along: OS-FOREIGN-PINS: os unattended-upgrades 2.9.1, brought along as a dependency, upgrades packages by itself, beside the pins of the lock (take unattended-upgrades out of the environment)",
     ], closure={"unattended-upgrades": ("2.9.1", Layer.OS)}),
-    # nvidia.md 6: pinning only the top one broke a build when the repository moved to 1.19.1
+    # pinning only the top one broke a build when the repository moved to 1.19.1
     Case("TOOLKIT-SET", "only the top package of the toolkit is pinned", [
         "nvidia-container-toolkit: TOOLKIT-SET: container nvidia-container-toolkit 1.20.0-1 without libnvidia-container1 (ask for libnvidia-container1 at 1.20.0-1: else the newest comes)",
     ], {'      libnvidia-container1: "1.20.0-1"\n': ""}),
@@ -244,7 +244,7 @@ CASES: list[Case] = [
     Case("SLURM-SET", "commands of another release than the daemon", [
         "slurm-smd-client: SLURM-SET: scheduler slurm-smd-client 26.05.2-1 is not of the version of scheduler slurm-smd-slurmd 26.05.3-1 (ask for slurm-smd-client at 26.05.3-1)",
     ], {'slurm-smd-client: "26.05.3-1"': 'slurm-smd-client: "26.05.2-1"'}),
-    # slurm.md 1, 2: skew of three releases, controllers first, no downgrade
+    # skew of three releases, controllers first, no downgrade
     Case("SLURM-SKEW", "nodes before their controllers", [
         "slurm-smd-slurmd: SLURM-SKEW: scheduler slurm-smd-slurmd 26.05.3-1 is newer than scheduler slurm-smd-slurmctld 25.11.7-1 of environment 2026.11-controller (upgrade the controllers first: slurmdbd, then slurmctld, then slurmd)",
     ], controller={"26.05.3-1": "25.11.7-1"}),
@@ -262,7 +262,7 @@ CASES: list[Case] = [
         for daemon in ("slurmctld", "slurmdbd")
     ], {"26.05.3-1": "25.11.7-1"},
         previous={"2026.11-old": {"slurm-smd-slurmctld": "26.05.3-1", "slurm-smd-slurmdbd": "26.05.3-1"}}, example="2026.11-controller"),
-    # slurm.md 7: a SPANK plug-in built for 25.05.4 under another Slurm: slurmd aborts (pyxis#95, #25, #150)
+    # a SPANK plug-in built for 25.05.4 under another Slurm: slurmd aborts (pyxis#95, #25, #150)
     Case("PYXIS-ABI", "Pyxis built for another Slurm", [
         "nvslurm-plugin-pyxis: PYXIS-ABI: scheduler nvslurm-plugin-pyxis 0.24.0-1 was built for Slurm 25.05 (plugin_version in spank_pyxis.so), and scheduler slurm-smd-slurmd 26.05.3-1: slurmd and srun refuse the plug-in (build Pyxis against Slurm 26.05, and put that package into the archive)",
     ], facts={"spank_abi": "25.05.4"}),
@@ -275,7 +275,7 @@ CASES: list[Case] = [
     Case("ENROOT-SET", "enroot+caps of another release", [
         "enroot+caps: ENROOT-SET: scheduler enroot+caps 3.5.0-1 is not of the version of scheduler enroot 4.1.2-1 (ask for enroot+caps at 4.1.2-1)",
     ], {'enroot+caps: "4.1.2-1"': 'enroot+caps: "3.5.0-1"'}),
-    # image.md 3: docker://…:tag@digest on Enroot 3.5 (InferenceX#3346)
+    # docker://…:tag@digest on Enroot 3.5 (InferenceX#3346)
     Case("ENROOT-URI", "a digest behind @ on Enroot 3.5", [
         f"image: ENROOT-URI: config docker://reg.local#team/img:1@sha256:{'0' * 64} is understood from Enroot 4.0.0 on, and scheduler enroot 3.5.0-1 (write docker://HOST#PATH:sha256:…, or ask for a newer enroot)",
     ], {"nccl_debug: WARN": f"image: docker://reg.local#team/img:1@sha256:{'0' * 64}", "4.1.2-1": "3.5.0-1"}),
@@ -292,7 +292,7 @@ CASES: list[Case] = [
     Case("HARDWARE-SUPPORT", "a kernel outside of the list", [
         "linux-image-6.17.0-138-generic: HARDWARE-SUPPORT: kernel linux-image-6.17.0-138-generic 6.17.0-138.138 is outside of what hardware hgx-b200 supports for kernel: linux-image-*-generic >=6.8,<6.9 (the GA kernel of Ubuntu 24.04; DKMS across 6.14, 6.17 and 7.0 is where drivers break; unverified) (ask for a version of the list, or write an exception with a name and a reason)",
     ], {"6.8.0-": "6.17.0-"}),
-    # slurm.md 7: pyxis#175, hang on 25.11.1
+    # pyxis#175, hang on 25.11.1
     Case("HARDWARE-ISSUE", "Slurm 25.11.1 under Pyxis hangs (pyxis#175)", [
         "slurm-smd-slurmd: HARDWARE-ISSUE PYXIS-175: scheduler slurm-smd-slurmd 25.11.1-1 on this hardware: jobs with containers hang under Pyxis (=25.11.1; NVIDIA/pyxis#175, open) (ask for another version of Slurm)",
     ], {"26.05.3-1": "25.11.1-1"}),

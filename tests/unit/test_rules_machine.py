@@ -100,11 +100,11 @@ def test_what_a_machine_says_is_read() -> None:
 
 
 CASES = [
-    # nvidia.md 3.1: an upgrade of libnvidia under a loaded module (shine-cluster#30)
+    # an upgrade of libnvidia under a loaded module (shine-cluster#30)
     ("Module for x86_64  580.178.04", "Module for x86_64  580.126.09", [
         "n1: NVIDIA-LOADED: driver nvidia-dkms-580-open 580.178.04-1ubuntu1 is installed, kernel 6.8.0-138-generic runs the module 580.126.09: Driver/library version mismatch (reboot, once the kernel has the modules of the installed version)",
     ]),
-    # nvidia.md 4.1: ib_umad is not loaded (gpu-operator#2781, CanvOS#700, siderolabs#717)
+    # ib_umad is not loaded (gpu-operator#2781, CanvOS#700, siderolabs#717)
     ("ib_umad\n", "", [
         "n1: NVIDIA-NVLSM: hardware hgx-b200 has NVSwitches of generation 4, kernel 6.8.0-138-generic has not loaded ib_umad: Fabric Manager cannot start (modprobe ib_umad, and write it to /etc/modules-load.d; where modprobe does not find it, the kernel lacks linux-modules-extra)",
     ]),
