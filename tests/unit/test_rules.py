@@ -204,7 +204,7 @@ CASES: list[Case] = [
     Case("DCGM-CUDA", "DCGM of another CUDA major than the image", [
         "datacenter-gpu-manager-4-cuda12: DCGM-CUDA: driver datacenter-gpu-manager-4-cuda12 1:4.6.0-1 is for CUDA 12, the image has CUDA 13.3.0 (from config.values.image_cuda) (ask for datacenter-gpu-manager-4-cuda13)",
     ], {"datacenter-gpu-manager-4-cuda13": "datacenter-gpu-manager-4-cuda12"}),
-    # linux-modules-extra missing; 5: kernel without the driver's modules
+    # linux-modules-extra missing; a kernel without the modules of the driver
     Case("KERNEL-SET", "no linux-modules-extra (gpu-operator#2781)", [
         "linux-image-6.8.0-138-generic: KERNEL-SET: kernel linux-image-6.8.0-138-generic 6.8.0-138.138 without linux-modules-extra-6.8.0-138-generic (ask for linux-modules-extra-6.8.0-138-generic in the layer kernel, at the same version)",
     ], {'      linux-modules-extra-6.8.0-138-generic: "6.8.0-138.138"\n': ""}),
