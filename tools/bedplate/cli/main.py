@@ -15,7 +15,7 @@ from bedplate.model.faults import BadInput, BedplateError
 COMMANDS = {
     "check": "check", "lock": "lock", "diff": "diff", "render": "render", "image": "image", "plan": "rollout",
     "rollout": "rollout", "rollback": "rollout", "verify": "verify", "collect": "collect", "drift": "drift",
-    "status": "status", "ledger": "ledger", "archive": "archive", "lab": "lab",
+    "status": "status", "ledger": "ledger", "archive": "archive", "autoinstall": "autoinstall", "lab": "lab",
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from bedplate.cli.names import node_names
+from bedplate.cli.netboot import render_netboot
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.decide.render import Rendering, manifest, manifest_sha256
 from bedplate.model.nodes import fold as fold_names
@@ -14,20 +15,34 @@ from bedplate.sources.files import write_whole
 from bedplate.sources.site import open_site
 
 
-@click.command()
+class _Rendered(click.Group):
+    """`render ENV` stands for `render files ENV`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in {*self.commands, "-h", "--help"}:
+            args = ["files", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Rendered)
+def render() -> None:
+    """Files of nodes, from a lock and the fleet."""
+
+
+@render.command("files")
 @click.argument("environment", metavar="ENV")
 @click.option("--nodes", metavar="NODESET", help="Host list; default: every node that the environment is for.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Write the files to DIR/NODE/PATH.")
 @json_option
 @click.pass_obj
-def render(root: Path, environment: str, nodes: str | None, output: Path | None, as_json: bool) -> None:
+def render_files(root: Path, environment: str, nodes: str | None, output: Path | None, as_json: bool) -> None:
     """Render the files that nodes get, from a lock and the fleet.
 
-    Same input, same bytes.
+    Same input, same bytes. `bedplate render ENV` is short for it.
 
     \b
     Example:
-      bedplate render A --nodes n1 --output /tmp/rendered
+      bedplate render files A --nodes n1 --output /tmp/rendered
     """
     site = open_site(root)
     lock = site.lock(environment)
@@ -55,3 +70,6 @@ def render(root: Path, environment: str, nodes: str | None, output: Path | None,
         ["nodes", "files", "manifest"],
         [(fold_names(names), len(result[names[0]]["files"]), digest) for digest, names in by_manifest.items()],
     )
+
+
+render.add_command(render_netboot)

@@ -14,18 +14,21 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from bedplate.model.faults import BadInput, Fault
+from bedplate.model.netboot import Netboot, NetbootShape
 from bedplate.model.nodes import expand
 from bedplate.model.schema import Checked, Strict, checked, nearest, wrong
 from bedplate.model.text import Document, read_yaml
 
 GROUPS = ("reference", "training", "spare", "cpu", "controller", "login", "services")
 COLUMNS = ("name", "serial", "boot_mac", "nic_macs", "bmc_address", "rack", "position")
+OPTIONAL_COLUMNS = ("bond_macs", "boot_disk_serials")
 
 # A node's name is its host name (RFC 1123), in lower case.
 _NODE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _WORD = re.compile(r"[a-z][a-z0-9_]*")  # becomes part of an Ansible group's name
 _SERIAL = re.compile(r"[\x21-\x7e]+")
+_DISK_SERIAL = re.compile(r"[A-Za-z0-9._-]{4,64}")  # nothing that a glob reads otherwise; shorter ones fit others too
 _LEDGER = re.compile(r"[a-z][a-z0-9+]*://.*")
 
 
@@ -43,6 +46,9 @@ class Node:
     kind: str
     partition: str | None
     line: int | None = field(default=None, compare=False, repr=False)  # in nodes.csv
+    bond_macs: tuple[str, ...] = ()
+    """Ports that are one bond with the one that boots."""
+    boot_disk_serials: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,8 @@ class Kind:
     name: str
     model: str
     architecture: str
+    bond: str | None = None
+    """The mode in which the management ports of these nodes are one bond."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,10 @@ class Fleet:
     networks: Mapping[str, IPv4Network]
     document: Document = field(compare=False, repr=False)
     csv_file: str = field(default="nodes.csv", compare=False)
+    gateway: str | None = None
+    dns: tuple[str, ...] = ()
+    ntp: tuple[str, ...] = ()
+    netboot: Netboot | None = None
 
     def nodes_of(self, kinds: Collection[str]) -> list[Node]:
         """The nodes of some kinds, in the order of nodes.csv."""
@@ -148,9 +160,15 @@ class _Ssh(Strict):
     identity_file: str
 
 
+Address = Annotated[str, AfterValidator(_address)]
+
+
 class _Management(Strict):
     cidr: Cidr
-    addresses: dict[HostList, Annotated[str, AfterValidator(_address)]]
+    addresses: dict[HostList, Address]
+    gateway: Address | None = None
+    dns: list[Address] | None = None
+    ntp: list[Address] | None = None
 
 
 class _Bmc(Strict):
@@ -165,6 +183,7 @@ class _Networks(Strict):
 class _Kind(Strict):
     model: str
     architecture: Literal["amd64", "arm64"]
+    bond: Literal["active-backup", "802.3ad"] | None = None
 
 
 class _Rack(Strict):
@@ -199,6 +218,7 @@ class _Fleet(Strict):
     kinds: dict[Word, _Kind] | None = None
     racks: dict[Racks, _Rack] | None = None
     groups: _Groups | None = None
+    netboot: NetbootShape | None = None
 
 
 _REQUIRED = ("plugin", "site", "ledger", "ssh", "networks", "kinds", "racks", "groups")
@@ -219,6 +239,8 @@ class _Row:
     bmc_address: str | None
     rack: str | None
     position: int | None
+    bond_macs: tuple[str, ...] = ()
+    boot_disk_serials: tuple[str, ...] = ()
 
 
 class _Table:
@@ -228,6 +250,7 @@ class _Table:
         self.file = file
         self.faults: list[Fault] = []
         self.readable = True
+        self.columns = len(COLUMNS)
 
     def rows(self, text: str) -> list[_Row]:
         reader = csv.reader(text.removeprefix("\ufeff").splitlines(keepends=True), strict=True)
@@ -255,20 +278,24 @@ class _Table:
         self.faults.append(Fault(self.file, line, found, remedy))
 
     def _good_header(self, header: list[str], line: int) -> bool:
-        for name in sorted(set(header) - set(COLUMNS)):
-            self._wrong(line, f'unknown column "{name}"', nearest(name, COLUMNS))
+        for name in sorted(set(header) - {*COLUMNS, *OPTIONAL_COLUMNS}):
+            self._wrong(line, f'unknown column "{name}"', nearest(name, (*COLUMNS, *OPTIONAL_COLUMNS)))
         for name in COLUMNS:
             if header.count(name) != 1:
                 how = "is missing" if name not in header else "stands there twice"
                 self._wrong(line, f'column "{name}" {how}', f"the header is {','.join(COLUMNS)}")
-        self.readable = sorted(header) == sorted(COLUMNS)
+        for name in OPTIONAL_COLUMNS:
+            if header.count(name) > 1:
+                self._wrong(line, f'column "{name}" stands there twice', "keep one")
+        self.readable = sorted(header) == sorted([*COLUMNS, *(name for name in OPTIONAL_COLUMNS if name in header)])
+        self.columns = len(header)
         return self.readable
 
     def _row(self, cells: dict[str, str], count: int, line: int) -> _Row:
-        whole = count == len(COLUMNS)
+        whole = count == self.columns
         if not whole:
-            self._wrong(line, f"{count} fields, the header has {len(COLUMNS)}", "one value per column")
-        given = {name: cells.get(name, "") for name in COLUMNS}
+            self._wrong(line, f"{count} fields, the header has {self.columns}", "one value per column")
+        given = {name: cells.get(name, "") for name in (*COLUMNS, *OPTIONAL_COLUMNS)}
         name: str | None = given["name"]
         if not _NODE.fullmatch(given["name"]):
             self._wrong(line, f'name "{name}" is no host name', "lower-case letters, digits and -, at most 63")
@@ -290,7 +317,16 @@ class _Table:
             self._bmc(given["bmc_address"], line),
             rack,
             self._position(given["position"], line),
+            tuple(mac for text in given["bond_macs"].split() if (mac := self._mac(text, "bond_macs", line))),
+            tuple(word for word in given["boot_disk_serials"].split() if self._good_disk(word, line)),
         )
+
+    def _good_disk(self, text: str, line: int) -> bool:
+        if not _DISK_SERIAL.fullmatch(text):
+            remedy = "as on the disk: 4 to 64 letters, digits and . _ -"
+            self._wrong(line, f'boot_disk_serials "{text}" is no serial number of a disk', remedy)
+            return False
+        return True
 
     def _mac(self, text: str, column: str, line: int) -> str | None:
         if not _MAC.fullmatch(text):
@@ -368,13 +404,15 @@ def _duplicates(rows: Iterable[_Row], file: str) -> Iterator[Fault]:
             ("BMC address", row.bmc_address),
             ("place", place),
         ]
-        values += [("MAC", mac) for mac in (row.boot_mac, *row.nic_macs)]
+        macs = (row.boot_mac, *row.nic_macs, *row.bond_macs)
+        values += [("MAC", mac) for mac in macs]
+        values += [("disk", disk) for disk in row.boot_disk_serials]
         for what, value in values:
             if value is None:
                 continue
             first = seen.setdefault((what, value), row.line)
             # The line is compared, not the row: one MAC twice in one line is a fault as well.
-            if first != row.line or (what == "MAC" and (row.boot_mac, *row.nic_macs).count(value) > 1):
+            if first != row.line or (what == "MAC" and macs.count(value) > 1) or row.boot_disk_serials.count(value) > 1:
                 where = "in this line" if first == row.line else f"first in line {first}"
                 yield Fault(file, row.line, f"{what} {value} stands there twice, {where}", "correct one of the two")
 
@@ -412,6 +450,8 @@ class _Join:
         yield from self._rack_lists()
         yield from self._racks()
         yield from self._bmc()
+        yield from self._bonds()
+        yield from self._netboot()
 
     def fleet(self) -> Fleet:
         """The fleet of files without a fault."""
@@ -426,7 +466,7 @@ class _Join:
             ssh=Ssh(shape.ssh.user, shape.ssh.port, shape.ssh.known_hosts, shape.ssh.identity_file),
             nodes={row.name: self._node(row, row.name) for row in self.rows if row.name},
             groups={name: tuple(sorted(nodes, key=order.__getitem__)) for name, nodes in self.members.items()},
-            kinds={name: Kind(name, kind.model, kind.architecture) for name, kind in shape.kinds.items()},
+            kinds={name: Kind(name, kind.model, kind.architecture, kind.bond) for name, kind in shape.kinds.items()},
             racks=self.racks,
             networks={
                 "management": IPv4Network(shape.networks.management.cidr),
@@ -434,6 +474,10 @@ class _Join:
             },
             document=self.document,
             csv_file=self.table.file,
+            gateway=shape.networks.management.gateway,
+            dns=tuple(shape.networks.management.dns or ()),
+            ntp=tuple(shape.networks.management.ntp or ()),
+            netboot=shape.netboot.value() if shape.netboot else None,
         )
 
     def _node(self, row: _Row, name: str) -> Node:
@@ -452,6 +496,8 @@ class _Join:
             kind=next(iter(self._said(groups, "kind"))),
             partition=next(iter(self._said(groups, "partition")), None),
             line=row.line,
+            bond_macs=row.bond_macs,
+            boot_disk_serials=row.boot_disk_serials,
         )
 
     def _row_fault(self, name: str, found: str, remedy: str) -> Fault:
@@ -579,6 +625,41 @@ class _Join:
             yield self.document.fault(
                 ("networks", "bmc", "cidr"), found, "separate the two: BMCs are reset through theirs"
             )
+
+    def _bonds(self) -> Iterator[Fault]:
+        """A bond has at least two ports, on every node of its kind and on no other."""
+        if not self.result.whole("groups") or self.shape.kinds is None or not self.result.whole("kinds"):
+            return
+        for name, row in self.named.items():
+            kind = next(iter(self._said(self.groups_of.get(name, []), "kind")), None)
+            bond = self.shape.kinds[kind].bond if kind in self.shape.kinds else None
+            if bond and not row.bond_macs:
+                found = f"node {name} has no bond_macs, the ports of kind {kind} are a bond ({bond})"
+                yield self._row_fault(name, found, "add the MACs of its other management ports")
+            if row.bond_macs and not bond and kind in self.shape.kinds:
+                found = f"node {name} has bond_macs, kind {kind} says no bond"
+                yield self._row_fault(name, found, f"add kinds.{kind}.bond in {self.document.file}")
+
+    def _netboot(self) -> Iterator[Fault]:
+        """The boot server, gateway and name servers can be reached from the management network."""
+        management = self.shape.networks.management if self.shape.networks else None
+        if management is None:
+            return
+        network = IPv4Network(management.cidr)
+        if management.gateway and IPv4Address(management.gateway) not in network:
+            path = ("networks", "management", "gateway")
+            yield self.document.fault(path, f"{management.gateway} is outside {network}", "choose one inside")
+        if management.gateway and management.gateway in self.addresses.values():
+            path = ("networks", "management", "gateway")
+            yield self.document.fault(path, f"{management.gateway} is a node's address", "one of the two is wrong")
+        if (netboot := self.shape.netboot) is None:
+            return
+        if IPv4Address(netboot.server) not in network:
+            found = f"{netboot.server} is outside {network}: machines find it before they know a gateway"
+            yield self.document.fault(("netboot", "server"), found, "give it an address inside")
+        if netboot.addressing == "static" and not management.dns:
+            found = "static addresses without networks.management.dns"
+            yield self.document.fault(("netboot", "addressing"), found, "add dns")
 
 
 def _range_fault(network: IPv4Network, first: str, count: int) -> tuple[str, str] | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -69,6 +69,10 @@ class HardwareModel:
     cpu: Cpu | None = None
     memory_mib: int | None = None
     secure_boot: bool | None = None
+    firmware: str | None = None
+    """uefi or bios."""
+    boot_disks: int | None = None
+    data_disks: int | None = None
     supported: Mapping[Layer, tuple[Support, ...]] = field(default_factory=dict)
     known_issues: tuple[KnownIssue, ...] = ()
 
@@ -127,6 +131,9 @@ class _Model(Strict):
     cpu: _Cpu | None = None
     memory_mib: Positive | None = None
     secure_boot: bool | None = None
+    firmware: Literal["uefi", "bios"] | None = None
+    boot_disks: Positive | None = None
+    data_disks: Count | None = None
     supported: dict[str, list[_Support]] | None = None
     known_issues: list[_Issue] | None = None
 
@@ -188,6 +195,7 @@ def _model(model: _Model) -> HardwareModel:
         gpu_type=model.gpu_type, nvswitch_generation=model.nvswitch_generation,
         cpu=Cpu(**model.cpu.model_dump()) if model.cpu else None,
         memory_mib=model.memory_mib, secure_boot=model.secure_boot,
+        firmware=model.firmware, boot_disks=model.boot_disks, data_disks=model.data_disks,
         supported={
             Layer(layer): tuple(
                 Support(

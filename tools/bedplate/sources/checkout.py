@@ -29,3 +29,10 @@ def roles() -> dict[str, bytes]:
         if path.is_file()
     ]
     return {path.relative_to(place).as_posix(): path.read_bytes() for path in sorted(found)}
+
+
+def autoinstall() -> dict[str, bytes]:
+    """Every template of autoinstall/ and the program that machines run: path relative to the root -> its bytes."""
+    place = root()
+    found = [*place.glob("autoinstall/templates/*.j2"), place / "autoinstall/node.py"]
+    return {path.relative_to(place).as_posix(): path.read_bytes() for path in sorted(found)}
