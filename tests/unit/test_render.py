@@ -236,7 +236,8 @@ def test_the_roles_of_this_checkout_render() -> None:
     sources = checkout.roles()
     lock = lock_of(sources)
     refuse_other_templates(lock, sources)
-    files = {file.path: file for file in render_node(lock, node("n1"), sources)}
+    around = {"fleet": {"host_keys": ["n1 ssh-ed25519 AAAA"], "nodes": {}}}
+    files = {file.path: file for file in render_node(lock, node("n1"), sources, around)}
     assert b"URIs: http://archive.lab:8080/\n" in files["/etc/apt/sources.list.d/bedplate.sources"].data
     pins = files["/etc/apt/preferences.d/bedplate.pref"].data.decode()
     for name, package in lock.packages("gpu").items():

@@ -12,6 +12,7 @@ Example of a role.yml:
     preflight: true                  # has tasks/preflight.yml, which may refuse a node and changes nothing
     units: [slurmd.service]          # what must run afterwards
     modules: [ib_umad]               # kernel modules that a kernel must have before a node boots it
+    replaces: [nvidia-driver-.*]     # what may not stay: installed members that the lock does not have are purged
     values: [log_server]             # only where the environment sets one of these values
 """
 
@@ -43,6 +44,8 @@ class Role:
     units: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
+    replaces: tuple[str, ...] = ()
+    """Regular expressions over names of packages."""
 
 
 class _Role(Strict):
@@ -53,6 +56,7 @@ class _Role(Strict):
     units: list[str] = []  # noqa: RUF012
     modules: list[str] = []  # noqa: RUF012
     values: list[str] = []  # noqa: RUF012
+    replaces: list[str] = []  # noqa: RUF012
 
 
 def declared(sources: Mapping[str, bytes]) -> list[Role]:
@@ -108,11 +112,16 @@ def _role(name: str, document: Document) -> Role:
     said, faults = result.value, [*document.faults, *result.faults]
     if said is not None and said.layer not in _LAYERS:
         faults.append(document.fault(("layer",), f'unknown layer "{said.layer}"', nearest(said.layer, _LAYERS)))
+    for index, pattern in enumerate(said.replaces if said else ()):
+        try:
+            re.compile(pattern)
+        except re.error as fault:
+            faults.append(document.fault(("replaces", index), f"{pattern!r} is no regular expression: {fault}"))
     if faults or said is None:
         raise BadInput(faults)
     return Role(
         name, Layer(said.layer), tuple(said.packages), tuple(said.after), said.preflight, tuple(said.units),
-        tuple(said.modules), tuple(said.values),
+        tuple(said.modules), tuple(said.values), tuple(said.replaces),
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """What roles get of a lock: the slice of a kind of node, in the shapes that roles ask for."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bedplate.decide.lockdoc import LockDocument
@@ -10,14 +10,15 @@ from bedplate.model.canonical import sha256
 from bedplate.model.faults import Refused
 
 KERNEL_IMAGE = re.compile(r"linux-image-(?:unsigned-)?([0-9]\S*)")
+DRIVER = re.compile(r"nvidia-(driver|open|dkms|kernel-open).*")
 KEYRING = "/etc/apt/keyrings/bedplate.asc"  # as roles/apt_source/templates/bedplate.sources.j2 names it
 
 
 def kind_values(lock: LockDocument, kind: str, archive_key: bytes) -> dict[str, Any]:
     """The slice of one kind of node, the same for all of its nodes.
 
-    kernel: the release of its kernel packages; packages_of: layer -> every package of the closure as
-    {name, version}; archive.key: the archive's key as an item of files_of.
+    kernel, driver: release of its kernel packages and version of its driver, as a kernel says both; packages_of:
+    layer -> every package of the closure as {name, version}; archive.key: the archive's key as an item of files_of.
 
     Raises:
         Refused: the key is not the one that the lock was made with.
@@ -32,8 +33,9 @@ def kind_values(lock: LockDocument, kind: str, archive_key: bytes) -> dict[str, 
         packages_of.setdefault(package["layer"], []).append({"name": name, "version": package["version"]})
     key = {"path": KEYRING, "mode": "0644", "content": archive_key.decode(), "sha256": sha256(archive_key)}
     return part | {
-        "packages_of": packages_of, "archive": part["archive"] | {"key": key},
-        "kernel": kernel_release(part["packages"]),
+        "packages_of": packages_of, "closure": [item for items in packages_of.values() for item in items],
+        "archive": part["archive"] | {"key": key},
+        "kernel": kernel_release(part["packages"]), "driver": driver_version(part["packages"]),
     }  # fmt: skip
 
 
@@ -41,6 +43,16 @@ def kernel_release(names: Iterable[str]) -> str:
     """The kernel, as `uname -r` says it, that the packages of a lock have; empty where they have none."""
     releases = {match[1] for name in names if (match := KERNEL_IMAGE.fullmatch(name))}
     return releases.pop() if len(releases) == 1 else ""
+
+
+def driver_version(packages: Mapping[str, Mapping[str, Any]]) -> str:
+    """The version that the loaded driver must have, without Debian's revision; empty where the lock has no driver."""
+    versions = {
+        str(package["version"]).rpartition("-")[0].rpartition(":")[2]
+        for name, package in packages.items()
+        if DRIVER.fullmatch(name)
+    }
+    return versions.pop() if len(versions) == 1 else ""
 
 
 def files_of(files: Sequence[RenderedFile]) -> dict[str, list[dict[str, str]]]:

@@ -33,8 +33,16 @@ def _of_kind(environment: str, kind: str) -> dict[str, Any]:
     site = site_door.current()
     key = site.key_path(site.environment(environment).archive.key).read_bytes()
     chosen = roles(site, environment, kind)
-    return kind_values(locked(site, environment), kind, key) | {
+    lock = locked(site, environment)
+    around = site.surroundings
+    above = lock.layers["scheduler"].get("controller", lock.name)
+    return kind_values(lock, kind, key) | {
+        "site": site.fleet.site,
+        "controllers": around["fleet"]["environments"].get(above, []),
+        "facts": dict(lock.facts(kind)),
+        "gpus": around["models"][kind]["gpus"],
         "roles": [role.name for role in chosen],
         "preflights": [role.name for role in chosen if role.preflight],
+        "replaces": {role.name: list(role.replaces) for role in chosen},
         "modules": sorted({module for role in chosen for module in role.modules}),
     }

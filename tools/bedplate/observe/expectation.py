@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.decide.render import Rendering, manifest
 from bedplate.decide.squashfs import IMAGES
-from bedplate.decide.wiring import kernel_release
+from bedplate.decide.wiring import driver_version, kernel_release
 from bedplate.model.faults import BadInput
 from bedplate.model.fleet import Node
 from bedplate.model.layers import Layer
@@ -31,10 +31,14 @@ class Expectation:
     unmanaged: Mapping[str, str]
     units: Mapping[str, str] = field(default_factory=dict)
     """systemd unit that must be active and enabled -> layer of the role that says so."""
+    replaces: tuple[str, ...] = ()
+    """Regular expressions over names of packages: installed ones that the lock lacks are of another branch."""
     modules: tuple[str, ...] = ()
     """Kernel modules that the roles of this node need."""
     kernel: str = ""
     """The kernel's release; empty where the lock has none."""
+    driver: str = ""
+    """The version that driver, Fabric Manager and their libraries must all have; empty where the lock has none."""
 
     def packages_of(self, layer: str) -> dict[str, str]:
         return {name: version for name, version in self.packages.items() if self.layer_of[name] == layer}
@@ -65,8 +69,10 @@ def expectations(site: Site, asked: Mapping[str, str]) -> dict[str, Expectation]
             files=manifest(renderings[environment].files(node)),
             image=(f"{IMAGES}/{squashfs.replace(':', '-')}.sqsh", squashfs) if squashfs else None,
             units={unit: str(role.layer) for role in renderings[environment].roles[node.kind] for unit in role.units},
+            replaces=tuple(p for role in renderings[environment].roles[node.kind] for p in role.replaces),
             modules=tuple(sorted({m for role in renderings[environment].roles[node.kind] for m in role.modules})),
             kernel=kernel_release(closure),
+            driver=driver_version({p: {"version": package.version} for p, package in closure.items()}),
             unmanaged={str(layer): reason for layer in Layer if (reason := lock.unmanaged(layer)) is not None},
         )  # fmt: skip
     return result
