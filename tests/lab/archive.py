@@ -28,15 +28,14 @@ class Archive:
     public: Path  # what is served
     key: str  # armored
     real: dict[str, dict[str, str]]  # suite -> real package that differs -> its version there
+    host: dict[str, str]  # packages of the host layers that are real -> version
     slurm: dict[str, str]  # packages of the scheduler layer that are real -> version
 
 
 def downloads_path(places: Places) -> Path:
     # Named after the node tree and fetched with it: a package that the tree has is never older in the archive.
-    return (
-        places.cache
-        / f"debs-{key_of(EDITION, node_tree_path(places).name, debs.TWO_VERSIONS, debs.BASE_IMAGE, debs.SLURM)}"
-    )
+    lists = (debs.TWO_VERSIONS, debs.BASE_IMAGE, debs.SLURM, debs.HOST)
+    return places.cache / f"debs-{key_of(EDITION, node_tree_path(places).name, *lists)}"
 
 
 def downloads(places: Places, steps: Steps) -> Path:
@@ -53,7 +52,7 @@ def downloads(places: Places, steps: Steps) -> Path:
 
 
 def archive_path(places: Places) -> Path:
-    parts = [(path.name, path.read_text()) for path in sorted(standins.PARTS.iterdir())]
+    parts = [(path.name, path.read_text()) for path in sorted(standins.PARTS.iterdir()) if path.is_file()]
     table = [vars(package) for package in standins.TABLE]
     sources = [Path(file).read_text() for file in (standins.__file__, slurmparts.__file__)]
     plugins = slurmparts.plugins_path(places).name
@@ -74,6 +73,7 @@ def archive(places: Places, steps: Steps) -> Archive:
         public=target / "aptly/public",
         key=(target / "archive.asc").read_text(),
         real={"a": _versions(old), "b": _versions(new)},
+        host={package.name: package.version for package in new if package.name in debs.HOST},
         slurm={package.name: package.version for package in new if package.name in debs.SLURM},
     )
 

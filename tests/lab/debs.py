@@ -11,7 +11,8 @@ from lab.trees import SUITE, apt_proxy, architecture, mirror
 OLD_SUITE = "bookworm"
 TWO_VERSIONS = ("numactl", "libnuma1")  # the real package that A and B have in two real versions
 # Slurm, and the database of its accounts, as Debian has them.
-SLURM = ("slurmctld", "slurmdbd", "slurmd", "slurm-client", "sackd", "munge", "mariadb-server")
+SLURM = ("slurmctld", "slurmdbd", "slurmd", "slurm-client", "sackd", "munge", "mariadb-server", "squashfs-tools")
+HOST = ("chrony", "rsyslog", "docker-registry")  # of the host layers, as Debian has them
 BASE_IMAGE = ("base-files", "base-passwd", "busybox-static")
 
 
@@ -25,7 +26,7 @@ class Deb:
 def download(target: Path) -> None:
     """Fill a directory: new/ (trixie, with all it depends on), old/ (bookworm's two), image/ (the base image's)."""
     roots = {suite: _root(target / "apt" / suite, suite) for suite in (SUITE, OLD_SUITE)}
-    _fetch(roots[SUITE], closure(roots[SUITE], (*TWO_VERSIONS, *SLURM)), target / "new")
+    _fetch(roots[SUITE], closure(roots[SUITE], (*TWO_VERSIONS, *SLURM, *HOST)), target / "new")
     _fetch(roots[OLD_SUITE], TWO_VERSIONS, target / "old")
     _fetch(roots[SUITE], BASE_IMAGE, target / "image")
 

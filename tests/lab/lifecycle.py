@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bedplate.model.faults import BadInput, BedplateError, Busy, NodesFailed, Refused
 from bedplate.process import run
-from lab import controller, devices, hosts, machine, network, record, registry, site, slurmparts, trees
+from lab import controller, devices, hosts, labkernel, machine, network, record, registry, site, slurmparts, trees
 from lab.archive import Archive, archive, downloads, downloads_path
 from lab.baseimage import BaseImage, base_image
 from lab.hosts import State
@@ -246,7 +246,7 @@ def _tree_names(places: Places) -> list[str]:
 def _materials(places: Places, steps: Steps) -> tuple[trees.Trees, Archive, BaseImage]:
     """Trees beside archive and base image: two cores, two lines of work."""
     # Two labs may share a cache: what one builds, the other must not take for a killed build's leftovers.
-    with _alone_in(places.cache, steps), ThreadPoolExecutor(2) as pool:
+    with trees.alone_in(places.cache, steps), ThreadPoolExecutor(2) as pool:
         trees.forget_unfinished(places)
         base = pool.submit(trees.node_tree, places, steps)
         waiting = pool.submit(lambda: (base.result(), trees.trees(places, steps))[1])
@@ -270,19 +270,6 @@ def _materials(places: Places, steps: Steps) -> tuple[trees.Trees, Archive, Base
             },
         )
     return made, packages, image
-
-
-@contextmanager
-def _alone_in(cache: Path, steps: Steps) -> Iterator[None]:
-    """Wait until no other lab builds in this cache."""
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            with steps.step(f"waiting: another lab builds in {cache}", expected="a minute or two"):
-                fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _bring_up(places: Places, steps: Steps, nodes: int) -> None:
@@ -310,12 +297,14 @@ def _bring_up(places: Places, steps: Steps, nodes: int) -> None:
         }
         host_keys = {name: hosts.furnish(root, name, names, public) for name, root in roots.items()}
         for name, root in roots.items():
+            if name != CONTROLLER:
+                labkernel.furnish(root)
             devices.furnish(root, gpus=0 if name in (CONTROLLER, SERVICES_HOST) else devices.GPUS)
         files = site.site_files(
             site.Given(
                 nodes=nodes, architecture=trees.architecture(), archive_key=packages.key, real_packages=packages.real,
                 registry=registry.ADDRESS, base_repository=registry.BASE_REPOSITORY, base_digest=image.digest,
-                host_keys=host_keys, slurm=packages.slurm, cgroup_v1=bool(machine.v1_controllers()),
+                host_keys=host_keys, host=packages.host, slurm=packages.slurm, cgroup_v1=bool(machine.v1_controllers()),
             )
         )  # fmt: skip
         controller.furnish(roots[CONTROLLER], store, files, identity)

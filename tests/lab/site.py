@@ -23,6 +23,7 @@ class Given:
     base_repository: str
     base_digest: str
     host_keys: Mapping[str, str]  # host -> "ssh-ed25519 AAAA..."
+    host: Mapping[str, str] = field(default_factory=dict)  # real packages of the host layers -> version
     slurm: Mapping[str, str] = field(default_factory=dict)  # Slurm's packages and its database's -> version
     cgroup_v1: bool = False  # the machine has the device controller in a hierarchy of its own
 
@@ -36,18 +37,47 @@ class Generation:
     description: str
     driver: Mapping[str, str]
     fabric: Mapping[str, str]
+    container: Mapping[str, str]
     values: Mapping[str, str]
 
 
+def driver_packages(suffix: str, version: str, *, dcgm: str, cuda: str) -> dict[str, str]:
+    """The explicit list of a driver: metapackages ask for ">="."""
+    names = (
+        f"nvidia-driver{suffix}-open", f"nvidia-dkms{suffix}-open", f"nvidia-utils{suffix}",
+        f"nvidia-compute-utils{suffix}", f"libnvidia-compute{suffix}", "nvidia-persistenced", "nvidia-modprobe",
+    )  # fmt: skip
+    monitor = {"datacenter-gpu-manager-4-core": dcgm, f"datacenter-gpu-manager-4-{cuda}": dcgm}
+    return dict.fromkeys(names, version) | monitor
+
+
+def fabric_packages(suffix: str, version: str, *, nvlsm: str) -> dict[str, str]:
+    names = (f"nvidia-fabricmanager{suffix}", f"libnvidia-nscq{suffix}", f"libnvsdm{suffix}")
+    return dict.fromkeys(names, version) | {"nvlsm": nvlsm, "infiniband-diags": "56.1"}
+
+
+def container_packages(docker: str, containerd: str, *, toolkit: str) -> dict[str, str]:
+    toolkit_base, library = "nvidia-container-toolkit-base", "libnvidia-container1"
+    four = ("nvidia-container-toolkit", toolkit_base, "libnvidia-container-tools", library)
+    return {"docker-ce": docker, "docker-ce-cli": docker, "containerd.io": containerd} | dict.fromkeys(four, toolkit)
+
+
+SITE_VALUES = {
+    "time_servers": SERVICES_HOST, "log_server": SERVICES_HOST, "sysctl": "net.ipv4.tcp_keepalive_time=600",
+}  # fmt: skip
 A = Generation(
     environment="A", suite="a", description="Driver 570",
-    driver={"nvidia-driver-570-open": "570.133.20"}, fabric={"nvidia-fabricmanager-570": "570.133.20"},
-    values={"nccl_debug": "WARN", "tuning_profile": "baseline", "drain_timeout_s": "120"},
+    driver=driver_packages("-570", "570.133.20", dcgm="4.4.1", cuda="cuda12"),
+    fabric=fabric_packages("-570", "570.133.20", nvlsm="2025.06.11"),
+    container=container_packages("28.5.2", "1.7.29", toolkit="1.18.2"),
+    values={"nccl_debug": "WARN", "tuning_profile": "baseline", "drain_timeout_s": "120", **SITE_VALUES},
 )  # fmt: skip
 B = Generation(
     environment="B", suite="b", description="Driver 580: from here on the Fabric Manager has no branch in its name",
-    driver={"nvidia-driver-580-open": "580.126.20"}, fabric={"nvidia-fabricmanager": "580.126.20"},
-    values={"nccl_debug": "INFO", "tuning_profile": "throughput", "drain_timeout_s": "120"},
+    driver=driver_packages("-580", "580.126.20", dcgm="4.6.0", cuda="cuda13"),
+    fabric=fabric_packages("", "580.126.20", nvlsm="2025.10.14"),
+    container=container_packages("29.1.3", "2.2.0", toolkit="1.20.0"),
+    values={"nccl_debug": "INFO", "tuning_profile": "throughput", "drain_timeout_s": "120", **SITE_VALUES},
 )  # fmt: skip
 
 
@@ -81,6 +111,8 @@ gpus: 8
 gpu_product: NVIDIA B200
 gpu_type: b200
 nics: 2
+nvswitch_generation: 4
+secure_boot: false
 cpu: {sockets: 1, cores_per_socket: 8, threads_per_core: 1}
 memory_mib: 4096
 """
@@ -174,7 +206,7 @@ def known_hosts(host_keys: Mapping[str, str]) -> str:
 
 
 def environment(generation: Generation, given: Given) -> str:
-    real = given.real_packages[generation.suite]
+    real = {**given.real_packages[generation.suite], **os_packages(given)}
 
     return f"""\
 environment: {generation.environment}
@@ -194,7 +226,7 @@ layers:
   kernel: {{unmanaged: "lab hosts share the machine's kernel"}}
   driver: {{packages: {mapping(generation.driver)}}}
   fabric: {{packages: {mapping(generation.fabric)}}}
-  container: {{unmanaged: "comes with the host layers"}}
+  container: {{packages: {mapping(generation.container)}}}
   scheduler: {{controller: S, packages: {mapping(node_scheduler(given))}}}
   image: {{definition: images/{generation.suite}}}
   code: {{unmanaged: "comes with the training program"}}
@@ -203,6 +235,11 @@ layers:
 
 rollout: {{canary: 1, small: 2, batch: 4, failure_budget: 1}}
 """
+
+
+def os_packages(given: Given) -> dict[str, str]:
+    """Time, and logs that go to the services host."""
+    return {name: given.host[name] for name in ("chrony", "rsyslog") if name in given.host}
 
 
 def mapping(values: Mapping[str, str]) -> str:
@@ -223,7 +260,7 @@ def services_environment(given: Given) -> str:
     names = ("slurmctld", "slurmdbd", "slurm-client", "munge", "mariadb-server")
     packages = {name: given.slurm[name] for name in names if name in given.slurm}
     packages |= {"nvslurm-plugin-pyxis": slurmparts.PYXIS, "enroot": slurmparts.ENROOT}
-    values = {"nccl_debug": "WARN"}
+    values = {"nccl_debug": "WARN", **SITE_VALUES, "log_receiver": SERVICES_HOST}
     if given.cgroup_v1:  # where each host mounts the machine's hierarchies once more: lab/hosts.py
         values |= {"slurm_cgroup_plugin": "cgroup/v1", "slurm_cgroup_mountpoint": "/cgv1"}
     return f"""\
@@ -240,7 +277,7 @@ archive:
 layers:
   hardware: {{models: [lab-services]}}
   firmware: {{unmanaged: "lab hosts have no firmware"}}
-  os: {{distribution: debian, release: trixie, packages: {mapping(given.real_packages["a"])}}}
+  os: {{distribution: debian, release: trixie, packages: {mapping({**given.real_packages["a"], **os_packages(given)})}}}
   kernel: {{unmanaged: "lab hosts share the machine's kernel"}}
   driver: {{unmanaged: "no GPU in this machine"}}
   fabric: {{unmanaged: "no GPU in this machine"}}
