@@ -5,7 +5,8 @@
     FILE           what each probe said, as it said it
 
 A record may name a "base", a folder beside it: it then holds only what differs from there; a probe that is null is
-missing. So a support case becomes a test of a few lines.
+missing, and one with an "edit" is the base's with texts replaced: [old, new], or [old, new, which] for one place.
+So a support case becomes a test of a few lines.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def load(folder: str) -> Record:
         state, code = said.get("state", DONE), said.get("code", 0)
         if state not in STATES:
             raise BadRecord(f"{folder}: {name}: no state {state!r}")
-        text = _read(os.path.join(place, str(said["out"]))) if "out" in said else ""
+        text = _edited(_read(os.path.join(place, str(said["out"]))) if "out" in said else "", said, f"{folder}: {name}")
         raws[name] = Raw(state, text, str(said.get("err", "")), code, int(said.get("ms", 0)), str(said.get("why", "")))
     return Record(
         str(index.get("node", "")), str(index.get("began", "")), index.get("profile") or {},
@@ -88,8 +89,26 @@ def _index(folder: str, depth: int) -> tuple[dict[str, Any], dict[str, tuple[str
         if changes:
             profile = index["profile"]
             index["profile"] = {**profile, **{part: {**profile[part], **said} for part, said in changes.items()}}
-    probes |= {name: (folder, said) for name, said in index["probes"].items()}
+    for name, said in index["probes"].items():
+        if said is not None and "edit" in said:
+            place, before = probes.get(name, (folder, {}))
+            earlier = (before or {}).get("edit", [])
+            probes[name] = (place, {**(before or {}), **said, "edit": [*earlier, *said["edit"]]})
+        else:
+            probes[name] = (folder, said)
     return index, probes
+
+
+def _edited(text: str, said: dict[str, Any], where: str) -> str:
+    for old, new, *which in said.get("edit", []):
+        parts = text.split(old)
+        if len(parts) < 2 or (which and not 1 <= which[0] < len(parts)):  # noqa: PLR2004
+            raise BadRecord(f"{where}: there is no {old!r} to edit")
+        if which:
+            text = old.join(parts[: which[0]]) + new + old.join(parts[which[0] :])
+        else:
+            text = new.join(parts)
+    return text
 
 
 def _read(path: str) -> str:

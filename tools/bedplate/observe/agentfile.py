@@ -1,0 +1,47 @@
+"""The node agent as one file: a zipapp of tools/bedplate_agent whose bytes depend on its source alone."""
+
+import io
+import zipfile
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+import bedplate_agent
+from bedplate.model.canonical import sha256
+
+SHEBANG = b"#!/usr/bin/env python3\n"
+PACKAGE = "bedplate_agent"
+MAIN = f"from {PACKAGE}.command import main\nmain()\n"
+EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment that zip can write: a build has no time
+
+
+@cache
+def agent() -> bytes:
+    """The zipapp: the same bytes wherever and whenever it is built."""
+    buffer = io.BytesIO(SHEBANG)
+    buffer.seek(0, io.SEEK_END)
+    with zipfile.ZipFile(buffer, "a", zipfile.ZIP_STORED) as archive:
+        # Not compressed: zlib's versions differ in their bytes; ssh compresses nothing either, and 200 KB are nothing.
+        for name, data in [("__main__.py", MAIN.encode()), *_sources()]:
+            entry = zipfile.ZipInfo(name, EPOCH)
+            entry.external_attr, entry.create_system = 0o644 << 16, 3  # as Unix writes it, on whatever system
+            archive.writestr(entry, data)
+    return buffer.getvalue()
+
+
+def agent_sha256() -> str:
+    return sha256(agent())
+
+
+def _sources() -> list[tuple[str, bytes]]:
+    found: list[tuple[str, bytes]] = []
+
+    def walk(folder: Traversable, place: str) -> None:
+        for entry in sorted(folder.iterdir(), key=lambda one: one.name):
+            if entry.is_dir() and entry.name != "__pycache__":
+                walk(entry, f"{place}/{entry.name}")
+            elif entry.name.endswith(".py"):
+                found.append((f"{place}/{entry.name}", entry.read_bytes()))
+
+    walk(files(bedplate_agent), PACKAGE)
+    return found
