@@ -1,5 +1,6 @@
 """A site on disk: the only reader of its files. It never writes one."""
 
+import contextlib
 import json
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -9,11 +10,13 @@ from typing import Any
 from bedplate.decide.check import Contents
 from bedplate.decide.lockdoc import LockDocument, parse_lock
 from bedplate.decide.surroundings import surroundings
+from bedplate.model.accounts import Account, parse_accounts
 from bedplate.model.canonical import sha256
 from bedplate.model.environment import Environment, parse_environment
 from bedplate.model.faults import BadInput, Fault, Refused
 from bedplate.model.fleet import Fleet, parse_fleet
 from bedplate.model.hardware import HardwareModel, parse_model
+from bedplate.model.healthprofile import SUFFIX, HealthProfile, parse_health_profile
 from bedplate.model.image import ImageDefinition, parse_image
 
 LOCK_SUFFIX = ".lock.json"
@@ -27,6 +30,7 @@ class Site:
         self._environments: dict[str, Environment] = {}
         self._models: dict[str, HardwareModel] = {}
         self._images: dict[str, ImageDefinition] = {}
+        self._health: dict[str, HealthProfile] = {}
 
     @property
     def fleet_path(self) -> Path:
@@ -55,7 +59,7 @@ class Site:
         return _stems(self.root / "environments", LOCK_SUFFIX)
 
     def model_names(self) -> list[str]:
-        return _stems(self.root / "models", ".yml")
+        return [name for name in _stems(self.root / "models", ".yml") if not f"{name}.yml".endswith(SUFFIX)]
 
     def image_definitions(self) -> list[str]:
         """The directories with the definition of an image: images/DIR, sorted."""
@@ -81,6 +85,22 @@ class Site:
             self._models[name] = parse_model(self._text(path), shown(path), name=name)
         return self._models[name]
 
+    def health_profile_names(self) -> list[str]:
+        """The hardware models with a health profile, sorted."""
+        return _stems(self.root / "models", SUFFIX)
+
+    def health_profile(self, model: str) -> HealthProfile:
+        """What a healthy machine of a model shows: models/NAME.health.yml.
+
+        Raises:
+            BadInput: there is none, or it is wrong.
+        """
+        path = self.root / "models" / f"{model}{SUFFIX}"
+        if model not in self._health:
+            text = self._text(path, "write it: without one nothing is known to be healthy; docs/health.md has its keys")
+            self._health[model] = parse_health_profile(text, shown(path), name=model)
+        return self._health[model]
+
     @cached_property
     def surroundings(self) -> dict[str, Any]:
         """What templates may know beyond their node.
@@ -89,7 +109,25 @@ class Site:
             BadInput: the fleet or a model of it cannot be read.
         """
         models = {kind.model: self.model(kind.model) for kind in self.fleet.kinds.values()}
-        return surroundings(self.fleet, models, self.host_keys)
+        environments: dict[str, tuple[str, ...]] = {}
+        for name in self.environment_names():
+            with contextlib.suppress(BadInput):  # its own faults are told where it is asked for
+                environments[name] = self.environment(name).kinds
+        return surroundings(self.fleet, models, self.host_keys, environments)
+
+    @cached_property
+    def accounts(self) -> tuple[Account, ...]:
+        """Who may use the cluster; nobody but root where the site has no accounts.yml.
+
+        Raises:
+            BadInput: it cannot be read.
+        """
+        path = self.root / "accounts.yml"
+        return parse_accounts(self._text(path), shown(path)) if path.exists() else ()
+
+    def secret_path(self, name: str) -> Path:
+        """A secret, which no lock, ledger or repository holds: a file of its own, plain or of ansible-vault."""
+        return self.root / "secrets" / name
 
     @property
     def host_keys(self) -> list[str]:
@@ -191,6 +229,8 @@ class Site:
 
         environments = {name: read(partial(self.environment, name)) for name in self.environment_names()}
         images = {name: read(partial(self.image, name)) for name in self.image_definitions()}
+        for name in self.health_profile_names():
+            read(partial(self.health_profile, name))
         named = [environment.archive.key for environment in environments.values() if environment]
         named += [f"{definition}/{image.dockerfile}" for definition, image in images.items() if image]
         contents = Contents(
