@@ -12,6 +12,7 @@
 import contextlib
 import fcntl
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,7 +22,9 @@ from bedplate.act import image as images
 from bedplate.act import rules
 from bedplate.decide.buildrecord import BuildRecord, Stage
 from bedplate.decide.diff import differences
+from bedplate.decide.elf import NoPlugin, spank_abi
 from bedplate.decide.lockdoc import Image, LockDocument, Package, assemble, layers_of, lock_text, parse_lock
+from bedplate.decide.packages import PYXIS
 from bedplate.decide.reference import parse_reference
 from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import identity, sha256
@@ -29,6 +32,7 @@ from bedplate.model.environment import Environment
 from bedplate.model.event import Draft, Event
 from bedplate.model.faults import BadInput, BedplateError, Busy, Fault, Refused
 from bedplate.model.layers import Layer
+from bedplate.process import run
 from bedplate.sources import checkout
 from bedplate.sources.apt import Answer, Archive, Problem, Source, open_archive
 from bedplate.sources.files import write_whole
@@ -49,7 +53,7 @@ def resolve(site: Site, name: str) -> LockDocument:
     environment = site.environment(name)
     faults: list[Fault] = []
     kinds = _kinds(site, environment, faults)
-    archive, packages = _packages(site, environment, kinds, faults)
+    archive, packages, facts = _packages(site, environment, kinds, faults)
     image = _image(site, environment, faults)
     config = _config(environment, faults)
     if faults or archive is None:
@@ -64,6 +68,7 @@ def resolve(site: Site, name: str) -> LockDocument:
         image=image,
         config=config,
         exceptions=environment.exception_documents(),
+        facts=facts,
     )
     lock = parse_lock(lock_text(document), shown(site.lock_path(name)))
     if broken := [finding.fault() for finding in rules.of_lock(site, environment, lock) if finding.refuses]:
@@ -246,11 +251,12 @@ def _open(environment: Environment, source: Source, architecture: str) -> Iterat
 
 def _packages(
     site: Site, environment: Environment, kinds: Mapping[str, Mapping[str, str]], faults: list[Fault]
-) -> tuple[dict[str, object] | None, dict[str, dict[str, Package]]]:
-    """The archive as it was asked, and what every kind of node gets from it."""
+) -> tuple[dict[str, object] | None, dict[str, dict[str, Package]], dict[str, dict[str, str]]]:
+    """The archive as it was asked, what every kind of node gets from it, and what was read out of these packages."""
     asked = environment.packages()
     about: dict[str, object] | None = None
     of_architecture: dict[str, dict[str, Package]] = {}
+    facts: dict[str, dict[str, str]] = {}
     try:
         source = _source(site, environment)
         for architecture in sorted({entry["architecture"] for entry in kinds.values()}):
@@ -258,13 +264,35 @@ def _packages(
                 answer = archive.resolve({name: version for name, (_, version) in asked.items()})
                 faults += [_at(environment, asked, problem) for problem in answer.problems]
                 of_architecture[architecture] = _chosen(answer, asked)
+                facts[architecture] = _facts(environment, archive, answer, faults)
                 about = {
                     "url": source.url, "suite": source.suite, "components": list(source.components),
                     "key_sha256": archive.key_sha256, "inrelease_sha256": archive.inrelease_sha256,
                 }  # fmt: skip
     except BadInput as fault:
         faults += fault.faults
-    return about, {kind: of_architecture.get(entry["architecture"], {}) for kind, entry in kinds.items()}
+    packages = {kind: of_architecture.get(entry["architecture"], {}) for kind, entry in kinds.items()}
+    known = {kind: facts[entry["architecture"]] for kind, entry in kinds.items() if facts.get(entry["architecture"])}
+    return about, packages, known
+
+
+def _facts(environment: Environment, archive: Archive, answer: Answer, faults: list[Fault]) -> dict[str, str]:
+    """What only the packages themselves say: spank_abi, the Slurm that Pyxis was built for."""
+    record = answer.packages.get(PYXIS)
+    if record is None:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="bedplate-deb-") as name:
+        folder = Path(name)
+        package = archive.fetch(record, folder)
+        run(["dpkg-deb", "--extract", package, folder / "tree"])
+        plugins = sorted((folder / "tree").rglob("spank_pyxis.so"))
+        try:
+            return {"spank_abi": spank_abi(plugins[0].read_bytes() if len(plugins) == 1 else b"")}
+        except NoPlugin as fault:
+            place = ("layers", Layer.SCHEDULER.value, "packages", PYXIS)
+            found, remedy = f"{record.filename}: spank_pyxis.so: {fault}", "build the package again"
+            faults.append(environment.document.fault(place, found, remedy))
+            return {}
 
 
 def _chosen(answer: Answer, asked: Mapping[str, tuple[Layer, str]]) -> dict[str, Package]:

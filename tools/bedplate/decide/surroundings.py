@@ -8,12 +8,18 @@ from bedplate.model.fleet import Fleet
 from bedplate.model.hardware import HardwareModel
 
 
-def surroundings(fleet: Fleet, models: Mapping[str, HardwareModel], host_keys: Sequence[str] = ()) -> dict[str, Any]:
+def surroundings(
+    fleet: Fleet, models: Mapping[str, HardwareModel], host_keys: Sequence[str] = (),
+    environments: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """As templates see it.
 
     models: kind -> its hardware model as a mapping; fleet: site, groups and partitions (name -> node names in the
     order of nodes.csv), racks (rack -> node names), kinds (kind -> node names), nodes (name -> address, kind, rack,
-    position, partition, groups), host_keys (lines of known_hosts, sorted).
+    position, partition, groups), host_keys (lines of known_hosts, sorted), environments (name -> nodes of its kinds,
+    which is how nodes find the controllers of the environment that theirs names).
+
+    environments: name -> kinds, of those that could be read.
     """
     partitions: dict[str, list[str]] = {}
     racks: dict[str, list[str]] = {rack: [] for rack in fleet.racks}
@@ -34,6 +40,9 @@ def surroundings(fleet: Fleet, models: Mapping[str, HardwareModel], host_keys: S
             "racks": {rack: nodes for rack, nodes in racks.items() if nodes},
             "kinds": kinds,
             "host_keys": sorted(host_keys),
+            "environments": {
+                name: [node.name for node in fleet.nodes_of(kinds)] for name, kinds in (environments or {}).items()
+            },
             "nodes": {
                 node.name: {
                     "address": node.address, "kind": node.kind, "rack": node.rack, "position": node.position,

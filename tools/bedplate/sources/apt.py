@@ -209,10 +209,26 @@ class Archive:
             return Answer(full, {}, {}, problems)
         return Answer(full, records, self._index.needs(chosen), ())
 
-    def _apt(self, *argv: str, timeout_s: float = 120.0) -> Finished:
+    def fetch(self, record: Record, folder: Path) -> Path:
+        """Download a package into a folder; apt checks it against the signed index.
+
+        Raises:
+            ArchiveFault: it is not there, or its bytes are others than the index says.
+        """
+        done = self._apt(
+            "apt-get", "download", f"{record.name}={record.version}", cwd=folder, timeout_s=UPDATE_TIMEOUT_S
+        )
+        found = sorted(folder.glob("*.deb"))
+        if done.code or len(found) != 1:
+            raise ArchiveFault(self.source, _why(_said(done)), _said(done) or f"no {record.filename}")
+        if sha256(found[0].read_bytes()) != record.sha256:
+            raise ArchiveFault(self.source, Why.DAMAGED, f"{record.filename} is not {record.sha256}")
+        return found[0]
+
+    def _apt(self, *argv: str, timeout_s: float = 120.0, cwd: Path | None = None) -> Finished:
         env = {key: os.environ[key] for key in ("PATH", "TMPDIR", *PROXIES) if key in os.environ}
         env |= {"APT_CONFIG": str(self._root / "apt.conf"), "LC_ALL": "C.UTF-8"}
-        return run(argv, check=False, timeout_s=timeout_s, env=env)
+        return run(argv, check=False, timeout_s=timeout_s, env=env, cwd=cwd)
 
 
 def _furnish(root: Path, source: Source, architecture: str) -> None:

@@ -1,0 +1,5 @@
+"""Door to bedplate.doors.filters."""
+
+from bedplate.doors.filters import FilterModule
+
+__all__ = ["FilterModule"]
