@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from bedplate.model.archive import ArchiveDefinition, Kind, parse_archive
 from bedplate.model.faults import BadInput, Fault
 from bedplate.sources import checkout
+from bedplate.sources.site import open_site
+from unit.site_sample import write_site
 
 GOOD: dict[str, Any] = {
     "archive": "sample", "directory": "/srv/archive", "url": "http://archive.lab:8080/", "architectures": ["amd64"],
@@ -182,3 +184,13 @@ def test_the_example_takes_names_from_one_source_each() -> None:
         "nvidia-container-toolkit*",
         "libnvidia-container*",
     } <= cuda
+
+
+def test_the_check_of_a_site_tells_the_faults_of_its_archive(tmp_path: Path) -> None:
+    site = write_site(tmp_path / "site")
+    assert not [fault for fault in open_site(site).contents()[1] if "archive.yml" in fault.file]
+    (site / "archive.yml").write_text("archive: x\ndirectory: y\n")
+    found = [fault.found for fault in open_site(site).contents()[1] if "archive.yml" in fault.file]
+    assert 'directory: "y" is no directory of the archive' in found
+    assert '"mirrors" is missing' not in found, "an archive may hold the team's own packages alone"
+    assert '"signing" is missing' in found

@@ -11,6 +11,7 @@ from bedplate.decide.check import Contents
 from bedplate.decide.lockdoc import LockDocument, parse_lock
 from bedplate.decide.surroundings import surroundings
 from bedplate.model.accounts import Account, parse_accounts
+from bedplate.model.archive import ArchiveDefinition, parse_archive
 from bedplate.model.canonical import sha256
 from bedplate.model.environment import Environment, parse_environment
 from bedplate.model.faults import BadInput, Fault, Refused
@@ -138,6 +139,15 @@ class Site:
             return []
         return [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")]
 
+    @property
+    def archive_path(self) -> Path:
+        return self.root / "archive.yml"
+
+    @cached_property
+    def archive(self) -> ArchiveDefinition:
+        """What the site's package archive is to hold."""
+        return parse_archive(self._text(self.archive_path, "write it: docs/archive.md"), shown(self.archive_path))
+
     def image_path(self, definition: str) -> Path:
         """The directory of a definition: `images/train` as the environment file names it."""
         return self.root / definition
@@ -233,6 +243,8 @@ class Site:
             read(partial(self.health_profile, name))
         named = [environment.archive.key for environment in environments.values() if environment]
         named += [f"{definition}/{image.dockerfile}" for definition, image in images.items() if image]
+        if self.archive_path.exists():
+            read(lambda: self.archive)
         contents = Contents(
             fleet=read(lambda: self.fleet),
             environments=environments,

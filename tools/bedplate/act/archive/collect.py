@@ -1,20 +1,22 @@
 """Collecting what no lock refers to: suites, snapshots, and the packages that only they had.
 
-A killed run leaves less garbage or the same, never half a suite: a suite leaves dists/ by one rename first. The
-next run decides again from what is there.
+The ledger is told first; a suite leaves dists/ by one rename. What a killed run leaves is garbage, and the next run
+decides again from what is there.
 """
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from bedplate.act.archive.place import COLLECTED, PUBLISHED, SNAPSHOT, Place, working
-from bedplate.decide.archive import Held, Listed, Reference, Verdict, collection, index_files, reference
+from bedplate.act.archive.suite import packages_of
+from bedplate.decide.archive import Held, Listed, Reference, Verdict, collection, reference
 from bedplate.ledger.store import Ledger
 from bedplate.model.faults import BadInput
+from bedplate.sources.signature import keyring
 from bedplate.sources.site import Site, shown
 
 LOCKED = "lock.resolved"
@@ -38,13 +40,15 @@ def collect(site: Site, *, dry_run: bool, now: datetime | None = None) -> Collec
     """Remove what nothing refers to (dry_run: say so only).
 
     Raises:
-        BadInput: a lock cannot be read, or an index: nothing is removed while it is unknown what is needed.
+        BadInput: a lock cannot be read.
+        Damaged: an index is not what was signed. While it is unknown what is needed, nothing is removed.
     """
     with working(site, "collect garbage") as place:
-        verdicts = _verdicts(place, now or datetime.now(UTC))
+        listed = _listed(place)
+        verdicts = _verdicts(place, listed, now or datetime.now(UTC))
         going = [verdict for verdict in verdicts if not verdict.stays]
         goes = {verdict.name for verdict in going if verdict.what == "suite"}
-        kept = _listed(place, (suite for suite in place.suites() if suite not in goes))
+        kept = {path for suite, files in listed.items() if suite not in goes for path in files}
         loose = [path for path in _pool(place) if path.relative_to(place.public).as_posix() not in kept]
         size = sum(path.stat().st_size for path in loose)
         if dry_run:
@@ -53,6 +57,12 @@ def collect(site: Site, *, dry_run: bool, now: datetime | None = None) -> Collec
         shutil.rmtree(trash, ignore_errors=True)  # of a run that was killed
         if not going and not loose:
             return Collected(tuple(verdicts), 0, 0, did=False)
+        body = {
+            "suites": sorted(goes), "snapshots": sorted(v.name for v in going if v.what == "snapshot"),
+            "kept": {f"{v.what} {v.name}": list(v.why) for v in verdicts if v.stays}, "files": len(loose),
+            "size": size,
+        }  # fmt: skip
+        place.record(COLLECTED, body, *(f"{verdict.what}:{verdict.name}" for verdict in going))
         trash.mkdir()
         for suite in sorted(goes):
             place.suite_path(suite).rename(trash / suite)
@@ -60,12 +70,6 @@ def collect(site: Site, *, dry_run: bool, now: datetime | None = None) -> Collec
             path.unlink()
         _drop(place, going)
         shutil.rmtree(trash)
-        body = {
-            "suites": sorted(goes), "snapshots": sorted(v.name for v in going if v.what == "snapshot"),
-            "kept": {f"{v.what} {v.name}": list(v.why) for v in verdicts if v.stays}, "files": len(loose),
-            "size": size,
-        }  # fmt: skip
-        place.record(COLLECTED, body, *(f"{verdict.what}:{verdict.name}" for verdict in going))
     return Collected(tuple(verdicts), len(loose), size, did=True)
 
 
@@ -83,7 +87,7 @@ def references(site: Site) -> list[Reference]:
     return found
 
 
-def _verdicts(place: Place, now: datetime) -> list[Verdict]:
+def _verdicts(place: Place, listed: Mapping[str, Mapping[str, Listed]], now: datetime) -> list[Verdict]:
     site = place.site
     wishes: dict[str, list[str]] = {}
     for name in site.environment_names():
@@ -93,9 +97,9 @@ def _verdicts(place: Place, now: datetime) -> list[Verdict]:
         (e.kind, e.body["suite" if e.kind == PUBLISHED else "snapshot"]): e for e in place.events(PUBLISHED, SNAPSHOT)
     }
     suites = []
-    for name in place.suites():
+    for name, files in listed.items():
         event = made.get((PUBLISHED, name))
-        packages = frozenset(listed.sha256 for listed in _listed(place, [name]).values())
+        packages = frozenset(file.sha256 for file in files.values())
         suites.append(
             Held(
                 name, _time(event.at) if event else None, packages,
@@ -116,19 +120,10 @@ def _time(at: str) -> datetime:
     return datetime.fromisoformat(at)
 
 
-def _listed(place: Place, suites: Iterable[str]) -> dict[str, Listed]:
-    """The files of the pool that suites list."""
-    files: dict[str, Listed] = {}
-    for suite in suites:
-        indices = sorted(place.suite_path(suite).glob("*/binary-*/Packages"))
-        if not indices:
-            raise BadInput(f"{place.suite_path(suite)} has no Packages file (run: bedplate archive verify)")
-        for index in indices:
-            try:
-                files |= index_files(index.read_text("utf-8", "replace"))
-            except ValueError as fault:
-                raise BadInput(f"{index}: {fault} (run: bedplate archive verify)") from fault
-    return files
+def _listed(place: Place) -> dict[str, dict[str, Listed]]:
+    """Suite -> the files of the pool that it lists; one altered digit in an index would make a package garbage."""
+    with keyring(place.signing_key, place.definition.signing_key) as keys:
+        return {suite: packages_of(keys, place.suite_path(suite)) for suite in place.suites()}
 
 
 def _pool(place: Place) -> list[Path]:

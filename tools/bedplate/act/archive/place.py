@@ -22,36 +22,17 @@ from typing import Any
 
 from bedplate.decide.archive import checksum_text, checksums
 from bedplate.ledger.store import Ledger
-from bedplate.model.archive import ArchiveDefinition, parse_archive
+from bedplate.model.archive import ArchiveDefinition
 from bedplate.model.canonical import sha256
 from bedplate.model.event import Draft, Event
-from bedplate.model.faults import BadInput, Busy, Fault
+from bedplate.model.faults import BadInput, Busy
 from bedplate.sources.aptly import Aptly
 from bedplate.sources.files import write_whole
 from bedplate.sources.site import Site, shown
 
-FILE = "archive.yml"
 MIRRORED, SNAPSHOT, PUBLISHED = "archive.mirrored", "archive.snapshot", "archive.published"
 COLLECTED, VERIFIED, ADDED = "archive.collected", "archive.verified", "archive.added"
 KEPT = ("files", "snapshots")  # the directories whose files SHA256SUMS lists
-
-
-def definition(site: Site) -> ArchiveDefinition:
-    """What archive.yml of a site asks for.
-
-    Raises:
-        BadInput: there is none, or it has faults.
-    """
-    path = site.root / FILE
-    try:
-        text = path.read_bytes().decode()
-    except OSError as fault:
-        remedy = "write it: docs/archive.md"
-        raise BadInput([Fault(shown(path), None, f"cannot be read: {fault.strerror}", remedy)]) from fault
-    except UnicodeDecodeError as fault:
-        line = fault.object.count(b"\n", 0, fault.start) + 1
-        raise BadInput([Fault(shown(path), line, "is not UTF-8", "save the file as UTF-8")]) from fault
-    return parse_archive(text, shown(path))
 
 
 @dataclass(frozen=True)
@@ -144,7 +125,7 @@ def working(site: Site, doing: str) -> Iterator[Place]:
         Busy: another process works on it.
     """
     site.refuse_example(doing)
-    place = Place(site, definition(site))
+    place = Place(site, site.archive)
     umask = os.umask(0o022)  # the web server reads what is published, whatever the umask of the person
     try:
         with _one_at_a_time(place):

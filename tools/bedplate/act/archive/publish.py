@@ -6,6 +6,7 @@ pool, the indices are copied beside their place, the ledger is told, and one ren
 A suite that was published once keeps its bytes: locks name the hash of its signed index.
 """
 
+import contextlib
 import os
 import shutil
 from dataclasses import dataclass
@@ -13,10 +14,11 @@ from pathlib import Path
 
 from bedplate.act.archive.place import PUBLISHED, Place, file_sha256, working
 from bedplate.act.archive.snapshot import check_name, made
-from bedplate.decide.archive import Listed, index_files, release_files
+from bedplate.act.archive.suite import Damaged, inrelease_sha256, packages_of
+from bedplate.decide.archive import Listed
 from bedplate.model.canonical import sha256
 from bedplate.model.event import Event
-from bedplate.model.faults import BadInput, BedplateError, Refused
+from bedplate.model.faults import BadInput, Refused
 from bedplate.sources.files import sync_directory
 from bedplate.sources.signature import Keyring, keyring, secret_key, signing
 from bedplate.sources.site import Site
@@ -41,7 +43,7 @@ def publish(site: Site, suite: str, snapshot: str | None = None) -> Suite:
 
     Raises:
         BadInput: there is no such snapshot; the signing key is not there, or not the site's.
-        Refused: the suite was published from another snapshot, or its signed index is lost.
+        Refused: the suite was published from another snapshot; its signed index is lost; what aptly wrote is damaged.
     """
     check_name(suite)
     wanted = snapshot or suite
@@ -49,30 +51,32 @@ def publish(site: Site, suite: str, snapshot: str | None = None) -> Suite:
         event = next((e for e in place.events(PUBLISHED) if e.body["suite"] == suite), None)
         if event is not None and event.body["snapshot"] != wanted:
             raise Refused(_taken(suite, event))
-        if event is not None and _inrelease(place.suite_path(suite)) == event.body["inrelease_sha256"]:
-            _link_all(place, _checked(keys, place.suite_path(suite)))  # a file that was lost comes back
-            return Suite(suite, wanted, event.body["packages"], event.body["inrelease_sha256"], did=False)
+        recorded = event.body["inrelease_sha256"] if event else None
+        served = place.suite_path(suite)
+        if event is not None and inrelease_sha256(served) == recorded:
+            with contextlib.suppress(Damaged):  # then it is copied anew, below
+                _link_all(place, packages_of(keys, served))  # a package that was lost comes back
+                return Suite(suite, wanted, event.body["packages"], event.body["inrelease_sha256"], did=False)
         staged = place.aptly.staging / "dists" / suite
         if event is None:
             _refuse_absent(place, suite, wanted)
             _stage(place, keys, suite, wanted)
-        elif _inrelease(staged) != event.body["inrelease_sha256"]:
+        elif inrelease_sha256(staged) != recorded:
             raise Refused(_lost(place, suite, event))
-        files = _checked(keys, staged)
-        digest = _inrelease(staged)
-        assert digest is not None  # noqa: S101  _checked read it
+        files = packages_of(keys, staged)
+        digest = sha256((staged / "InRelease").read_bytes())
         _link_all(place, files)
-        hidden = _copy(staged, place.suite_path(suite))
+        hidden = _copy(staged, served)
         if event is None:
             body = {
                 "suite": suite, "snapshot": wanted, "packages": len(files), "inrelease_sha256": digest,
                 "key_sha256": sha256(place.signing_key), "url": place.definition.url,
             }  # fmt: skip
             place.record(PUBLISHED, body, f"suite:{suite}", f"snapshot:{wanted}")
-        if place.suite_path(suite).exists():  # damaged, and about to be whole again
-            shutil.rmtree(place.suite_path(suite))
-        hidden.rename(place.suite_path(suite))
-        sync_directory(place.suite_path(suite).parent)
+        if served.exists():  # damaged, and about to be whole again
+            shutil.rmtree(served)
+        hidden.rename(served)
+        sync_directory(served.parent)
     return Suite(suite, wanted, len(files), digest, did=True)
 
 
@@ -98,11 +102,6 @@ def _lost(place: Place, suite: str, event: Event) -> str:
     )
 
 
-def _inrelease(folder: Path) -> str | None:
-    path = folder / "InRelease"
-    return sha256(path.read_bytes()) if path.is_file() else None
-
-
 def _stage(place: Place, keys: Keyring, suite: str, snapshot: str) -> None:
     """Have aptly write and sign a suite where nobody sees it."""
     if suite in place.aptly.published():  # of a run that was killed before anybody saw it
@@ -123,25 +122,6 @@ def _stage(place: Place, keys: Keyring, suite: str, snapshot: str) -> None:
         )  # fmt: skip
 
 
-def _checked(keys: Keyring, folder: Path) -> dict[str, Listed]:
-    """The packages of a suite whose signature and indices hold.
-
-    Raises:
-        BedplateError: what lies there is not what was signed by the site's key.
-    """
-    signed = keys.signed(folder / "InRelease")
-    if signed.problem:
-        raise BedplateError(f"{folder}/InRelease {signed.problem}: nothing was published")
-    files: dict[str, Listed] = {}
-    for path, listed in release_files(signed.text).items():
-        file = folder / path
-        if not file.is_file() or file_sha256(file) != listed.sha256:
-            raise BedplateError(f"{file} is not the file that was signed: nothing was published")
-        if file.name == "Packages":
-            files |= index_files(file.read_text("utf-8", "replace"))
-    return files
-
-
 def _link_all(place: Place, files: dict[str, Listed]) -> None:
     """Bring packages into the served pool; each appears there whole."""
     folders = set()
@@ -152,7 +132,7 @@ def _link_all(place: Place, files: dict[str, Listed]) -> None:
         if target.is_file() and file_sha256(target) == listed.sha256:
             continue
         if not source.is_file() or source.stat().st_size != listed.size:
-            raise BedplateError(f"{source} is not there or not whole: nothing was published")
+            raise Refused(f"{source} is not there or not whole (run: bedplate archive verify)")
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{target.name}.part")
         part.unlink(missing_ok=True)

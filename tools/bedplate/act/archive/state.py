@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from bedplate.act.archive.mirror import stale
-from bedplate.act.archive.place import ADDED, PUBLISHED, SNAPSHOT, Place, definition
+from bedplate.act.archive.place import ADDED, PUBLISHED, SNAPSHOT, Place
 from bedplate.model.faults import BadInput
 from bedplate.sources.site import Site
 
@@ -19,7 +19,7 @@ class Row:
 
 def state(site: Site) -> list[Row]:
     """What archive.yml asks for and what there is of it; nothing is made or changed."""
-    place = Place(site, definition(site))
+    place = Place(site, site.archive)
     rows = [*_mirrors(place), *_made(place)]
     added = {(event.body["kind"], event.body["name"]): event for event in place.events(ADDED)}
     rows += [
