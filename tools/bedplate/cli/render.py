@@ -38,7 +38,7 @@ def render() -> None:
 def render_files(root: Path, environment: str, nodes: str | None, output: Path | None, as_json: bool) -> None:
     """Render the files that nodes get, from a lock and the fleet.
 
-    Same input, same bytes. `bedplate render ENV` is short for it.
+    Same input, same bytes. The word `files` may be left out.
 
     \b
     Example:

@@ -16,8 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jinja2 import StrictUndefined
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import Environment, StrictUndefined
 
 from bedplate.decide.autoinstall.credentials import hash_fault, key_fault
 from bedplate.decide.lockdoc import LockDocument, Package
@@ -45,9 +44,14 @@ def quoted(value: str) -> str:
     return "'" + value.replace("'", "''") + "'" if _PLAIN.fullmatch(value) else json.dumps(value)
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    jinja = ImmutableSandboxedEnvironment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=False, keep_trailing_newline=True, autoescape=False
+def _environment() -> Environment:
+    # These templates come with the code, as trusted as it is; a sandbox would cost more than the rest of the rendering.
+    jinja = Environment(
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=False,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701
     )
     del jinja.filters["random"], jinja.globals["lipsum"]
     jinja.filters["q"] = quoted
