@@ -230,6 +230,23 @@ def test_a_package_of_two_sources_is_refused_unless_it_is_shared(own: tuple[Samp
     assert [p.version for p in made.freeze("A").packages if p.name == "dkms"] == ["1:3.4.1", "3.0.11"]
 
 
+def test_a_flat_archive_is_mirrored_too(own: tuple[Sample, Broken]) -> None:
+    made, _ = own
+    flat = made.root / "served/flat"
+    flat.mkdir()
+    shutil.copy(made.cuda.root / "pool/mft_4.30_amd64.deb", flat)
+    for name, words in (("Packages", ["packages"]), ("Release", ["release"])):
+        done = subprocess.run(["apt-ftparchive", *words, "."], cwd=flat, check=True, capture_output=True, text=True)
+        (flat / name).write_text(done.stdout)
+    made.upstream_key.sign(flat / "Release")
+    entry = f'  flat:\n    url: {made.url}/flat\n    suites: ["/"]\n    components: []\n    key: keys/upstream.asc\n'
+    made.definition("mirrors:\n", f"mirrors:\n{entry}")
+    made.mirror()
+    made.freeze("A")
+    made.publish("A")
+    assert versions(made, "A", "mft") == ["4.30"]
+
+
 def test_what_the_team_builds_comes_in_and_a_second_build_of_a_version_does_not(own: tuple[Sample, Broken]) -> None:
     made, _ = own
     builder = StubArchive(made.root / "builder")
