@@ -47,7 +47,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("right", type=Path)
     one = command("material", material, "Write the small data that the acceptance trains on.")
     one.add_argument("directory", type=Path)
-    one = command("accept", accept, "The questions that make this machine a reference, in order; a record of the answers.")
+    one = command(
+        "accept", accept, "The questions that make this machine a reference, in order; a record of the answers."
+    )
     one.add_argument("profile", type=Path)
     one.add_argument("--record", type=Path, required=True, help="where the record is written")
     one.add_argument("--host-devices", type=Path, help="what the host sees: the output of nvidia-smi -L there")
@@ -56,13 +58,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def check(given: argparse.Namespace) -> int:
-    from bedplate_train import shape  # noqa: PLC0415 - a command imports what it needs
-    from bedplate_train.configuration import open_configuration  # noqa: PLC0415
+    from bedplate_train import shape
+    from bedplate_train.configuration import open_configuration
 
     c = open_configuration(given.configuration)
     if not given.no_parser:
-        from bedplate_train import arguments, cpu  # noqa: PLC0415
-        from bedplate_train.worker import quiet  # noqa: PLC0415
+        from bedplate_train import arguments, cpu
+        from bedplate_train.worker import quiet
 
         quiet()
         cpu.enable()
@@ -76,16 +78,16 @@ def check(given: argparse.Namespace) -> int:
 
 
 def show_arguments(given: argparse.Namespace) -> int:
-    from bedplate_train import arguments  # noqa: PLC0415
-    from bedplate_train.configuration import open_configuration  # noqa: PLC0415
+    from bedplate_train import arguments
+    from bedplate_train.configuration import open_configuration
 
     print("\n".join(arguments.flags(open_configuration(given.configuration), given.device)))
     return FINISHED
 
 
 def show_map(given: argparse.Namespace) -> int:
-    from bedplate_train import ranks  # noqa: PLC0415
-    from bedplate_train.configuration import open_configuration  # noqa: PLC0415
+    from bedplate_train import ranks
+    from bedplate_train.configuration import open_configuration
 
     c = open_configuration(given.configuration)
     chart = ranks.seats(c.machines, c.parallel)
@@ -94,15 +96,15 @@ def show_map(given: argparse.Namespace) -> int:
 
 
 def run(given: argparse.Namespace) -> int:
-    from bedplate_train.configuration import open_configuration  # noqa: PLC0415
-    from bedplate_train.launch import launch  # noqa: PLC0415
+    from bedplate_train.configuration import open_configuration
+    from bedplate_train.launch import launch
 
     return launch(open_configuration(given.configuration), given.configuration)
 
 
 def compare(given: argparse.Namespace) -> int:
-    from bedplate_train import state  # noqa: PLC0415
-    from bedplate_train.accept.resume import digests  # noqa: PLC0415
+    from bedplate_train import state
+    from bedplate_train.accept.resume import digests
 
     left, right = digests(given.left, "end"), digests(given.right, "end")
     try:
@@ -114,9 +116,9 @@ def compare(given: argparse.Namespace) -> int:
 
 
 def material(given: argparse.Namespace) -> int:
-    from bedplate_train import corpus, cpu  # noqa: PLC0415
-    from bedplate_train.accept.profile import TOY  # noqa: PLC0415
-    from bedplate_train.worker import quiet  # noqa: PLC0415
+    from bedplate_train import corpus, cpu
+    from bedplate_train.accept.profile import TOY
+    from bedplate_train.worker import quiet
 
     quiet()
     cpu.enable()
@@ -125,7 +127,7 @@ def material(given: argparse.Namespace) -> int:
 
 
 def accept(given: argparse.Namespace) -> int:
-    from bedplate_train.accept.questions import accept as ask  # noqa: PLC0415
+    from bedplate_train.accept.questions import accept as ask
 
     return ask(given.profile, given.record, host_devices=given.host_devices, reference=given.reference)
 

@@ -20,11 +20,19 @@ from bedplate_train.faults import Fault, Refused
 type Device = Literal["gpu", "cpu"]
 
 # What a CPU has no kernels for. A run there proves the program and not these.
-CPU_FLAGS = (
-    "--transformer-impl local --distributed-backend gloo --use-cpu-initialization --no-gradient-accumulation-fusion "
-    "--no-masked-softmax-fusion --no-bias-dropout-fusion --no-bias-swiglu-fusion --no-rope-fusion "
-    "--no-persist-layer-norm"
-).split()
+CPU_FLAGS = [
+    "--transformer-impl",
+    "local",
+    "--distributed-backend",
+    "gloo",
+    "--use-cpu-initialization",
+    "--no-gradient-accumulation-fusion",
+    "--no-masked-softmax-fusion",
+    "--no-bias-dropout-fusion",
+    "--no-bias-swiglu-fusion",
+    "--no-rope-fusion",
+    "--no-persist-layer-norm",
+]
 
 
 def flags(configuration: Configuration, device: Device) -> list[str]:
@@ -83,7 +91,14 @@ def flags(configuration: Configuration, device: Device) -> list[str]:
         *("--distributed-timeout-minutes", max(1, c.timeout_s // 60)),
     ]
     if c.optimizer.schedule == "wsd":
-        words += ["--lr-decay-style", "WSD", "--lr-wsd-decay-style", "cosine", "--lr-wsd-decay-iters", c.optimizer.decay]
+        words += [
+            "--lr-decay-style",
+            "WSD",
+            "--lr-wsd-decay-style",
+            "cosine",
+            "--lr-wsd-decay-iters",
+            c.optimizer.decay,
+        ]
     else:
         words += ["--lr-decay-style", "cosine"]
     switches = {
@@ -168,12 +183,12 @@ def parsed(configuration: Configuration, device: Device, *, rank: int = 0, world
     said = io.StringIO()
     with _command_line(words, rank, size):
         # Seconds, and it needs torch.
-        from megatron.core.num_microbatches_calculator import (  # noqa: PLC0415
+        from megatron.core.num_microbatches_calculator import (
             get_num_microbatches,
             unset_num_microbatches_calculator,
         )
-        from megatron.training.arguments import parse_and_validate_args  # noqa: PLC0415
-        from megatron.training.global_vars import unset_global_variables  # noqa: PLC0415
+        from megatron.training.arguments import parse_and_validate_args
+        from megatron.training.global_vars import unset_global_variables
 
         unset_global_variables()
         unset_num_microbatches_calculator()

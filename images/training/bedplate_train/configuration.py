@@ -125,7 +125,7 @@ class Checkpoint(Section):
 
 
 class Stop(Section):
-    """When to end with a checkpoint: `after_s` from the start of the launcher, or Slurm's end of the job, less a margin."""
+    """When to end with a checkpoint: `after_s` from the launcher's start, or Slurm's end of the job, less a margin."""
 
     after_s: Positive | None = None
     margin_s: Annotated[float, Field(ge=0)] = 300.0
@@ -220,7 +220,7 @@ def open_configuration(path: Path) -> Configuration:
 
 def _section(name: str, value: Any) -> Any:
     """One member of the configuration, read by itself, so that the faults of all members are found."""
-    import json  # noqa: PLC0415 - lists become tuples in pydantic's strict mode only when they come as JSON
+    import json
 
     field = Configuration.model_fields[name]
     holder = _holder(name, field.annotation, field)
@@ -232,7 +232,7 @@ def _section(name: str, value: Any) -> Any:
 
 
 def _holder(name: str, annotation: Any, field: Any) -> type[BaseModel]:
-    from pydantic import create_model  # noqa: PLC0415 - beside its only use
+    from pydantic import create_model
 
     return create_model(f"Only_{name}", __config__=Section.model_config, **{name: (annotation, field)})
 
@@ -283,13 +283,17 @@ def _layout(machines: Machines, parallel: Parallel) -> Iterator[Contradiction]:
         found = f"{world} GPUs are no multiple of tensor {parallel.tensor} x pipeline {parallel.pipeline} = {size}"
         yield ("machines", "servers"), found, "change the number of servers or of stages"
     else:
-        from bedplate_train import ranks  # noqa: PLC0415 - ranks knows no configuration; a cycle otherwise
+        from bedplate_train import ranks
 
         for fault in ranks.faults(ranks.seats(machines, parallel)):
             yield ("parallel", "pipeline"), fault.found, fault.remedy
             break  # the first replica stands for all of them
     if parallel.sequence and parallel.tensor == 1:
-        yield ("parallel", "sequence"), "sequence parallelism without tensor parallelism", "Megatron turns it off silently"
+        yield (
+            ("parallel", "sequence"),
+            "sequence parallelism without tensor parallelism",
+            "Megatron turns it off silently",
+        )
 
 
 def _stages(model: Model, parallel: Parallel) -> Iterator[Contradiction]:
@@ -326,7 +330,11 @@ def _batches(machines: Machines, parallel: Parallel, batch: Batch) -> Iterator[C
     replicas = world // size
     if batch.global_ % (replicas * batch.micro):
         found = f"{batch.global_} sequences are no multiple of {replicas} replicas x micro-batch {batch.micro}"
-        yield ("batch", "global"), found, f"nearest: {max(1, round(batch.global_ / (replicas * batch.micro))) * replicas * batch.micro}"
+        yield (
+            ("batch", "global"),
+            found,
+            f"nearest: {max(1, round(batch.global_ / (replicas * batch.micro))) * replicas * batch.micro}",
+        )
 
 
 def _schedule(optimizer: Optimizer, steps: int) -> Iterator[Contradiction]:
@@ -341,9 +349,17 @@ def _schedule(optimizer: Optimizer, steps: int) -> Iterator[Contradiction]:
     if optimizer.decay is not None and optimizer.decay > steps - optimizer.warmup:
         yield ("optimizer", "decay"), f"{optimizer.decay} steps, only {steps - optimizer.warmup} come after warm-up", ""
     if optimizer.overlap_gather and not optimizer.distributed:
-        yield ("optimizer", "overlap_gather"), "only the distributed optimizer gathers parameters", "set distributed: true"
+        yield (
+            ("optimizer", "overlap_gather"),
+            "only the distributed optimizer gathers parameters",
+            "set distributed: true",
+        )
     if optimizer.overlap_gather and not optimizer.overlap_reduce:
-        yield ("optimizer", "overlap_gather"), "Megatron overlaps the gather only together with the reduction", "set overlap_reduce: true"
+        yield (
+            ("optimizer", "overlap_gather"),
+            "Megatron overlaps the gather only together with the reduction",
+            "set overlap_reduce: true",
+        )
 
 
 def _tokens(data: Data) -> Iterator[Contradiction]:
@@ -352,7 +368,9 @@ def _tokens(data: Data) -> Iterator[Contradiction]:
         if value >= tokenizer.vocabulary:
             yield ("data", "tokenizer", name), f"id {value} is not below the vocabulary of {tokenizer.vocabulary}", ""
     if tokenizer.end == tokenizer.padding:
-        found = f"id {tokenizer.end} is also the padding, which bears no loss: the end of a document would not be learned"
+        found = (
+            f"id {tokenizer.end} is also the padding, which bears no loss: the end of a document would not be learned"
+        )
         yield ("data", "tokenizer", "end"), found, "give padding an id of its own"
     if not data.sets:
         yield ("data", "sets"), "no dataset", "name one of the manifest, with its weight"
@@ -363,15 +381,19 @@ def _window(profile: Window | None, steps: int) -> Iterator[Contradiction]:
         yield ("profile",), f"steps {profile.first} to {profile.last} of a run of {steps}", ""
 
 
-def _memory(machines: Machines, model: Model, parallel: Parallel, optimizer: Optimizer, data: Data) -> Iterator[Contradiction]:
-    from bedplate_train import shape  # noqa: PLC0415 - a cycle otherwise
+def _memory(
+    machines: Machines, model: Model, parallel: Parallel, optimizer: Optimizer, data: Data
+) -> Iterator[Contradiction]:
+    from bedplate_train import shape
 
     replicas = machines.servers * machines.gpus_per_server // (parallel.tensor * parallel.pipeline)
     if not replicas:
         return
     need = shape.state_bytes(model, parallel, optimizer, data.tokenizer, replicas) / 1e9
     if need > machines.gpu_memory_gb:
-        found = f"weights, gradients and optimizer need {need:.0f} GB on the fullest GPU, it has {machines.gpu_memory_gb}"
+        found = (
+            f"weights, gradients and optimizer need {need:.0f} GB on the fullest GPU, it has {machines.gpu_memory_gb}"
+        )
         yield ("model",), found, "more tensor or pipeline parallelism, or the distributed optimizer"
 
 

@@ -77,10 +77,10 @@ def faults(data: Data, given: Manifest, directory: Path) -> Iterator[Fault]:
         if not {f"{chosen.prefix}.bin", f"{chosen.prefix}.idx"} <= chosen.files.keys():
             yield Fault(str(directory / MANIFEST), f"sets.{name} does not list {chosen.prefix}.bin and .idx")
         for file, wanted in chosen.files.items():
-            yield from _file_faults(directory / file, wanted, hashed=data.verify == "checksums")
+            yield from file_faults(directory / file, wanted, hashed=data.verify == "checksums")
 
 
-def _file_faults(path: Path, wanted: File, *, hashed: bool) -> Iterator[Fault]:
+def file_faults(path: Path, wanted: File, *, hashed: bool) -> Iterator[Fault]:
     try:
         size = path.stat().st_size
         if size != wanted.size:
@@ -117,7 +117,7 @@ class MarkedTokenizer:
 
 def toy_document(kind: str, number: int, vocabulary: int) -> list[int]:
     """A document that can be learned: counting in threes from somewhere, or a motif that repeats."""
-    import random  # noqa: PLC0415 - a generator of its own, seeded by the document
+    import random
 
     chance = random.Random(f"{kind} {number}")  # noqa: S311 - not for secrets
     length, low = chance.randrange(5, 60), 3
@@ -131,9 +131,9 @@ def toy_document(kind: str, number: int, vocabulary: int) -> list[int]:
 
 def write_toy(directory: Path, tokenizer: Tokenizer, *, documents: int = 400) -> Manifest:
     """Small datasets and their manifest, the same bytes every time: for tests, and for the acceptance of a machine."""
-    import numpy as np  # noqa: PLC0415
-    import torch  # noqa: PLC0415
-    from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder, get_bin_path, get_idx_path  # noqa: PLC0415
+    import numpy as np
+    import torch
+    from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder, get_bin_path, get_idx_path
 
     directory.mkdir(parents=True, exist_ok=True)
     sets: dict[str, Any] = {}

@@ -127,10 +127,16 @@ def _cuda() -> None:
     cuda.device_count = lambda: int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     cuda.get_device_properties = lambda *_args: properties
     cuda.get_device_capability = lambda *_args: (10, 0)
-    for name in "set_device synchronize empty_cache reset_peak_memory_stats".split():
+    for name in ["set_device", "synchronize", "empty_cache", "reset_peak_memory_stats"]:
         setattr(cuda, name, lambda *_args, **_kwargs: None)  # one each: torch keeps a table of its functions
     cuda.memory_stats = lambda *_args, **_kwargs: collections.defaultdict(int)
-    for name in "memory_allocated max_memory_allocated memory_reserved max_memory_reserved device_memory_used".split():
+    for name in [
+        "memory_allocated",
+        "max_memory_allocated",
+        "memory_reserved",
+        "max_memory_reserved",
+        "device_memory_used",
+    ]:
         setattr(cuda, name, lambda *_args, **_kwargs: 0)
     cuda.Stream, cuda.Event = _Stream, _Event
     cuda.current_stream = cuda.default_stream = lambda device=None: current
@@ -172,10 +178,10 @@ def _collectives() -> None:
 
 
 def _megatron() -> None:
-    import megatron.core.optimizer as optimizer  # noqa: PLC0415 - after torch was redirected
-    import megatron.core.optimizer.distrib_optimizer as distributed  # noqa: PLC0415
-    import megatron.core.tensor_parallel.random as generator  # noqa: PLC0415
-    from megatron.core.transformer import torch_norm  # noqa: PLC0415
+    import megatron.core.optimizer.distrib_optimizer as distributed
+    import megatron.core.tensor_parallel.random as generator
+    from megatron.core import optimizer
+    from megatron.core.transformer import torch_norm
 
     # The generators of CPU and "cuda" are one here, so a state that is restored must act at once (torch queues it
     # until CUDA starts), and the warning that the CPU's changed means nothing.
@@ -200,7 +206,7 @@ def enable_pretrain() -> None:
     """The rest, for Megatron's own pretrain program; after `enable`."""
     if not without_gpu():
         return
-    from megatron.training import training  # noqa: PLC0415
+    from megatron.training import training
 
     program: Any = training
     program.initialize_megatron = functools.partial(program.initialize_megatron, allow_no_cuda=True)
@@ -229,7 +235,7 @@ class Adam(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Any = None, grad_scaler: Any = None) -> None:  # type: ignore[override]  # noqa: ARG002
+    def step(self, closure: Any = None, grad_scaler: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             group["step"] = group.get("step", 0) + 1
             (beta1, beta2), rate, count = group["betas"], group["lr"], group["step"]

@@ -133,19 +133,20 @@ def verdict(outcome: Path, returned: int, *, signalled: bool) -> tuple[int, str]
     """The exit status, and the sentence that says why."""
     failures = sorted(outcome.parent.glob(f"{outcome.stem}-rank-*.txt"))
     ended: dict[str, Any] = read_json(outcome) if outcome.exists() else {}
-    match ended.get("status"):
-        case "refused":
-            return REFUSED, "refused: " + "; ".join(ended["faults"])[:2000]
-        case _ if failures:
-            last = failures[0].read_text(errors="replace").strip().rpartition("\n")[2]
-            return FAILED, f"failed on {len(failures)} ranks of this server, {failures[0]}: {last}"
-        case "finished" if returned == 0 or signalled:
-            return FINISHED, f"finished at step {ended['step']}"
-        case "stopped":
-            return STOPPED, f"stopped at step {ended['step']} ({ended['reason']})"
-        case None if signalled:
-            return STOPPED, "stopped before the first step"
-        case "training" if signalled:
-            return HUNG, "the ranks did not end in time after the signal: no checkpoint of this end"
-        case _:
-            return FAILED, f"torchrun ended with {returned}, and no rank wrote down why (killed? out of memory?)"
+    status = ended.get("status")
+    if status == "refused":
+        found = REFUSED, "refused: " + "; ".join(ended["faults"])[:2000]
+    elif failures:
+        last = failures[0].read_text(errors="replace").strip().rpartition("\n")[2]
+        found = FAILED, f"failed on {len(failures)} ranks of this server, {failures[0]}: {last}"
+    elif status == "finished":
+        found = FINISHED, f"finished at step {ended['step']}"
+    elif status == "stopped":
+        found = STOPPED, f"stopped at step {ended['step']} ({ended['reason']})"
+    elif status is None and signalled:
+        found = STOPPED, "stopped before the first step"
+    elif signalled:
+        found = HUNG, "the ranks did not end in time after the signal: no checkpoint of this end"
+    else:
+        found = FAILED, f"torchrun ended with {returned}, and no rank wrote down why (killed? out of memory?)"
+    return found

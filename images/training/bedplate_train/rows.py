@@ -50,7 +50,7 @@ def order(configuration: Configuration, manifest: Manifest) -> str:
 
 
 def dataset(configuration: Configuration, manifest: Manifest, *, packed: bool) -> Any:
-    """The blend; `packed` says that attention wants the ends of documents and no mask. Collective: rank 0 indexes first."""
+    """The blend; `packed`: attention wants the ends of documents and no mask. Collective: rank 0 indexes first."""
     c = configuration
     isolated = c.batch.documents == "isolated"
     prefixes = [str(Path(c.paths.data) / manifest.sets[name].prefix) for name in c.data.sets]

@@ -33,8 +33,12 @@ def padded_vocabulary(tokenizer: Tokenizer, tensor: int) -> int:
 
 
 def parameters(configuration: Configuration) -> int:
-    embedding = padded_vocabulary(configuration.data.tokenizer, configuration.parallel.tensor) * configuration.model.hidden
-    return configuration.model.layers * layer_parameters(configuration.model) + 2 * embedding + configuration.model.hidden
+    embedding = (
+        padded_vocabulary(configuration.data.tokenizer, configuration.parallel.tensor) * configuration.model.hidden
+    )
+    return (
+        configuration.model.layers * layer_parameters(configuration.model) + 2 * embedding + configuration.model.hidden
+    )
 
 
 def state_bytes(model: Model, parallel: Parallel, optimizer: Optimizer, tokenizer: Tokenizer, replicas: int) -> int:

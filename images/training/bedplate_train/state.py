@@ -27,7 +27,7 @@ type Digests = dict[str, dict[str, str]]  # part -> name of a value -> what it i
 
 def tensor_digest(value: Any) -> str:
     """Shape, type and bits of a tensor."""
-    import torch  # noqa: PLC0415 - this module is read without torch too
+    import torch
 
     flat = value.detach().to("cpu").contiguous().reshape(-1)
     found = hashlib.sha256(f"{tuple(value.shape)} {value.dtype}\n".encode())
@@ -43,9 +43,9 @@ def plain_digest(value: Any) -> str:
 
 def generators() -> dict[str, Any]:
     """Every generator that draws in a run; what a checkpoint keeps."""
-    import numpy as np  # noqa: PLC0415
-    import torch  # noqa: PLC0415
-    from megatron.core.tensor_parallel.random import get_cuda_rng_tracker  # noqa: PLC0415
+    import numpy as np
+    import torch
+    from megatron.core.tensor_parallel.random import get_cuda_rng_tracker
 
     return {
         "python": random.getstate(),
@@ -57,9 +57,9 @@ def generators() -> dict[str, Any]:
 
 
 def restore_generators(kept: Mapping[str, Any]) -> None:
-    import numpy as np  # noqa: PLC0415
-    import torch  # noqa: PLC0415
-    from megatron.core.tensor_parallel.random import get_cuda_rng_tracker  # noqa: PLC0415
+    import numpy as np
+    import torch
+    from megatron.core.tensor_parallel.random import get_cuda_rng_tracker
 
     random.setstate(kept["python"])
     np.random.set_state(kept["numpy"])  # noqa: NPY002
@@ -69,7 +69,7 @@ def restore_generators(kept: Mapping[str, Any]) -> None:
 
 
 def generator_digests(kept: Mapping[str, Any]) -> dict[str, str]:
-    import numpy as np  # noqa: PLC0415
+    import numpy as np
 
     kind, keys, *rest = kept["numpy"]
     found = {

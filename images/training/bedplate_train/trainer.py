@@ -39,8 +39,8 @@ WAITS = (
 )
 
 
-def join(configuration: Configuration) -> list[ranks.Seat]:
-    """Meet the other ranks, and agree on the map.
+def join(configuration: Configuration, **rendezvous: Any) -> list[ranks.Seat]:
+    """Meet the other ranks, and agree on the map. `rendezvous`: store, rank, world_size where torchrun's are not meant.
 
     Raises:
         Refused: the machines that came up are not those of the configuration, or a group sits wrongly on them.
@@ -50,7 +50,7 @@ def join(configuration: Configuration) -> list[ranks.Seat]:
     local = int(os.environ["LOCAL_RANK"])
     if on_gpu:
         torch.cuda.set_device(local)
-    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timeout)
+    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timeout, **rendezvous)
     gpu = f"{local} {torch.cuda.get_device_properties(local).uuid}" if on_gpu else str(local)
     mine = (os.environ.get("SLURMD_NODENAME") or socket.gethostname(), gpu)
     all_: list[Any] = [None] * dist.get_world_size()
@@ -95,12 +95,12 @@ def divide(configuration: Configuration, chart: list[ranks.Seat]) -> None:
 class Trainer:
     """One rank of a run."""
 
-    def __init__(self, configuration: Configuration, *, started: float | None = None) -> None:
+    def __init__(self, configuration: Configuration, *, started: float | None = None, **rendezvous: Any) -> None:
         self.configuration = configuration
         self.started = time.time() if started is None else started
         self.on_gpu = not cpu.without_gpu()
         torch.use_deterministic_algorithms(True, warn_only=True)
-        self.chart = join(configuration)
+        self.chart = join(configuration, **rendezvous)
         self.rank = dist.get_rank()
         self.seat = self.chart[self.rank]
         self.run = Path(configuration.paths.run)
@@ -125,13 +125,14 @@ class Trainer:
         self.resumption = Resumption(1, 0, 0, 0)
         self.deadline = stopping.Deadline(configuration.stop.after_s, configuration.stop.margin_s)
         self._reader: Iterator[Any] | None = None
+        self.tell: Callable[[str], None] = _unheard
         self._schedule: Callable[..., Any] = get_forward_backward_func()
         self._timers = Timers(2, "max")
 
     def reseed(self) -> None:
         """The generators as at the start; stages differ, tensor ranks differ where Megatron's tracker says so."""
         seed = self.configuration.seed + 100 * self.seat.stage
-        import numpy as np  # noqa: PLC0415
+        import numpy as np
 
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002 - Megatron draws from the global one
@@ -155,14 +156,15 @@ class Trainer:
             raise Refused(dict.fromkeys(found))
         if len({name for _, name in said}) > 1:
             raise Refused([Fault("manifest.json", "servers see different manifests", "mount the same data everywhere")])
-        assert given is not None
+        if given is None:
+            raise Failed("no manifest was read")
         return given
 
     # --- state ---------------------------------------------------------------------------------
 
     def digests(self) -> state.Digests:
         """This rank's state, bit by bit; see state.py."""
-        self._settle()
+        self.settle()
         a = self.assembly
         optimizer: dict[str, str] = {}
         steps: dict[str, str] = {}
@@ -186,7 +188,7 @@ class Trainer:
             "data position": {"step": str(self.step_number), "consumed": str(self.consumed)},
         }
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Overlapped gathers of parameters leave them stale until the next forward: gather now."""
         if self.arguments.overlap_param_gather:
             self.assembly.parallel.disable_forward_pre_hook()
@@ -218,7 +220,8 @@ class Trainer:
     def save(self) -> checkpoints.Checkpoint | None:
         """Write a checkpoint; complete when this returns. Rank 0 returns it."""
         began = time.time()
-        self._settle()
+        self.tell(f"save of step {self.step_number}")
+        self.settle()
         path = checkpoints.directory(self.checkpoints, self.step_number)
         self._on_first(lambda: checkpoints.begin(self.checkpoints, self.step_number))
         tree, metadata = self._tree(loading=False)
@@ -281,7 +284,7 @@ class Trainer:
                 said = "was made with other data, seed, sequence length or steps: its data position means nothing here"
                 raise Refused([Fault(path, said, "another paths.run, or the configuration that made it")])
             self.load(path)
-        if self._writes_log:
+        if self.writes_log:
             self.resumption = resumption(self.run / "steps.jsonl", self.step_number, self.consumed)
         shared = [self.resumption]
         dist.broadcast_object_list(shared, src=self._log_rank)
@@ -311,6 +314,7 @@ class Trainer:
         """One step: forward and backward of every micro-batch, reduction, update. What the log says of it."""
         a, c = self.assembly, self.configuration
         began = time.time()
+        self.tell(f"step {self.step_number + 1}")
         measured = (self.step_number + 1) % c.log.waiting_every == 0
         a.config.timers = self._timers if measured else None
         if self.on_gpu:
@@ -337,12 +341,33 @@ class Trainer:
         updated, norm, _ = a.optimizer.step()
         if not updated:
             raise Failed(f"step {self.step_number + 1}: the optimizer refused the gradients (not finite)")
+        rate = a.optimizer.param_groups[0]["lr"]
         a.scheduler.step(increment=c.batch.global_)
         first = self.consumed
         self.step_number += 1
         self.consumed += c.batch.global_
         waited = self._waited() if measured else None
-        return self._line(sums, float(norm), first, began, waited)
+        stages = self._per_stage(waited)
+        line = self._losses(sums)
+        seconds = time.time() - began
+        self.deadline.step_s = max(self.deadline.step_s, seconds)
+        if not self.writes_log:
+            return {"step": self.step_number}
+        return {
+            "step": self.step_number,
+            "attempt": self.resumption.attempt,
+            **line,
+            "samples": [first, self.consumed - 1],
+            "seconds": round(seconds, 6),
+            "tokens_per_s": round(line["tokens"] / seconds, 1),
+            "tokens_per_s_over": "this step, all replicas",
+            "gradient_norm": float(norm),
+            "rate": rate,
+            "peak_bytes": stages[0],
+            "peak_of": "allocated on the GPU" if self.on_gpu else "resident in the process since its start",
+            "waited_s": stages[1],
+            "time": round(time.time(), 3),
+        }
 
     def _forward(self, batches: Iterator[Any], module: Any) -> tuple[Any, Callable[..., Any]]:
         batch = next(batches)
@@ -378,43 +403,21 @@ class Trainer:
         return next(s.rank for s in self.chart if s.stage == last and s.tensor_rank == 0 and s.replica == 0)
 
     @property
-    def _writes_log(self) -> bool:
+    def writes_log(self) -> bool:
         return self.rank == self._log_rank
 
-    def _line(
-        self, sums: list[Any], norm: float, first: int, began: float, waited: dict[str, float] | None
-    ) -> dict[str, Any]:
-        """What the step log says; whole on the rank that writes it."""
-        line: dict[str, Any] = {}
-        if parallel_state.is_pipeline_last_stage():
-            total = torch.stack([each["sums"] for each in sums]).sum(0)
-            dist.all_reduce(total, group=parallel_state.get_data_parallel_group())
-            loss, bearing, tokens = (float(v) for v in total)
-            line = {"loss": loss / max(bearing, 1), "tokens": int(tokens), "loss_tokens": int(bearing)}
-        peak = torch.cuda.max_memory_allocated() if self.on_gpu else resident_bytes()
-        stages = self._per_stage(peak, waited)
-        seconds = time.time() - began
-        self.deadline.step_s = max(self.deadline.step_s, seconds)
-        if not self._writes_log:
-            return {"step": self.step_number}
-        return {
-            "step": self.step_number,
-            "attempt": self.resumption.attempt,
-            **line,
-            "samples": [first, self.consumed - 1],
-            "seconds": round(seconds, 6),
-            "tokens_per_s": round(line["tokens"] / seconds, 1),
-            "tokens_per_s_over": "this step, all replicas",
-            "gradient_norm": norm,
-            "rate": self.assembly.optimizer.param_groups[0]["lr"],
-            "peak_bytes": stages[0],
-            "peak_of": "allocated on the GPU" if self.on_gpu else "resident in the process since its start",
-            "waited_s": stages[1],
-            "time": round(time.time(), 3),
-        }
+    def _losses(self, sums: list[Any]) -> dict[str, Any]:
+        """Loss and tokens of the step over all replicas; on ranks of the last stage."""
+        if not parallel_state.is_pipeline_last_stage():
+            return {}
+        total = torch.stack([each["sums"] for each in sums]).sum(0)
+        dist.all_reduce(total, group=parallel_state.get_data_parallel_group())
+        loss, bearing, tokens = (float(v) for v in total)
+        return {"loss": loss / max(bearing, 1), "tokens": int(tokens), "loss_tokens": int(bearing)}
 
-    def _per_stage(self, peak: int, waited: dict[str, float] | None) -> tuple[list[int], list[float] | None]:
+    def _per_stage(self, waited: dict[str, float] | None) -> tuple[list[int], list[float] | None]:
         """Of each stage: its fullest rank's bytes, its longest wait in seconds (only where it was measured)."""
+        peak = torch.cuda.max_memory_allocated() if self.on_gpu else resident_bytes()
         stages = self.configuration.parallel.pipeline
         table = torch.zeros(stages, 2, dtype=torch.float64, device=torch.cuda.current_device())
         table[self.seat.stage, 0] = peak
@@ -435,50 +438,26 @@ class Trainer:
 
     # --- the run -------------------------------------------------------------------------------
 
-    def train(self, until: int | None = None, *, say: Callable[[dict[str, Any]], None] = lambda line: None) -> str:
+    def train(self, until: int | None = None, *, say: Callable[[dict[str, Any]], None] | None = None) -> str:
         """Step until the last step, or until somebody asks for an end. Returns why it ended."""
-        c = self.configuration
-        last = c.steps if until is None else until
-        log = StepLog(self.run / "steps.jsonl") if self._writes_log else None
-        curves = self._curves()
-        saved = self.step_number if self.step_number else -1
-        reason = "finished"
-        fresh = True
+        last = self.configuration.steps if until is None else until
+        book = Book(self, say)
+        saved = self.step_number
+        reason = ""
         try:
             with self._profiler() as profiler:
-                while self.step_number < last:
-                    reason = self._agreed()
-                    if reason:
-                        break
-                    reason = "finished"
-                    line = self.step()
-                    if fresh:
-                        line["since_start_s"] = round(time.time() - self.started, 3)
-                        line["resumed"] = {
-                            "from_step": self.resumption.from_step,
-                            "repeated_samples": self.resumption.repeated,
-                            "skipped_samples": self.resumption.skipped,
-                        }
-                        fresh = False
-                    if log:
-                        log.append(line)
-                        say(line)
-                    if curves and "loss" in line:
-                        for name in ("loss", "gradient_norm", "rate", "tokens_per_s"):
-                            curves.add_scalar(name, line[name], line["step"])
+                while self.step_number < last and not (reason := self._agreed()):
+                    book.write(self.step())
                     if profiler:
                         profiler.step()
-                    if self.step_number % c.checkpoint.every == 0:
+                    if self.step_number % self.configuration.checkpoint.every == 0:
                         self.save()
                         saved = self.step_number
-            if saved != self.step_number and self.step_number:
+            if saved != self.step_number:
                 self.save()
         finally:
-            if log:
-                log.close()
-            if curves:
-                curves.close()
-        return reason
+            book.close()
+        return reason or "finished"
 
     def _agreed(self) -> str:
         """Why to end before the next step, if any rank has a reason; the same text on every rank."""
@@ -495,7 +474,7 @@ class Trainer:
 
     def _profiler(self) -> Any:
         """The profiler's window, on the ranks that the configuration names; a trace below RUN/profile."""
-        import contextlib  # noqa: PLC0415
+        import contextlib
 
         window = self.configuration.profile
         if window is None or self.rank not in window.ranks or self.step_number >= window.last:
@@ -513,23 +492,66 @@ class Trainer:
         schedule = torch.profiler.schedule(wait=wait, warmup=0, active=active, repeat=1)
         return torch.profiler.profile(activities=activities, schedule=schedule, on_trace_ready=write)
 
+
+class Book:
+    """Where the steps of a run are written down: the step log, the log of the job, curves; on the rank that knows."""
+
+    def __init__(self, trainer: Trainer, say: Callable[[dict[str, Any]], None] | None) -> None:
+        self.trainer, self.say = trainer, say
+        writes = trainer.writes_log
+        self.log = StepLog(trainer.run / "steps.jsonl") if writes else None
+        self.curves = self._curves() if writes and trainer.configuration.log.tensorboard else None
+        self.fresh = True
+
     def _curves(self) -> Any:
-        if not (self.configuration.log.tensorboard and self._writes_log):
-            return None
         try:
-            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - optional
+            from torch.utils.tensorboard import SummaryWriter
         except ImportError as fault:
             raise Failed("log.tensorboard is set, and the tensorboard package is not installed") from fault
-        return SummaryWriter(str(self.run / "tensorboard"))
+        return SummaryWriter(str(self.trainer.run / "tensorboard"))
+
+    def write(self, line: dict[str, Any]) -> None:
+        """One step; the first of an attempt also says how it came to be where it is."""
+        if self.log is None:
+            return
+        if self.fresh:
+            self.fresh = False
+            resumed = self.trainer.resumption
+            line["since_start_s"] = round(time.time() - self.trainer.started, 3)
+            line["resumed"] = {
+                "from_step": resumed.from_step,
+                "repeated_samples": resumed.repeated,
+                "skipped_samples": resumed.skipped,
+            }
+        self.log.append(line)
+        if self.say:
+            self.say(line)
+        if self.curves:
+            for name in ("loss", "gradient_norm", "rate", "tokens_per_s"):
+                self.curves.add_scalar(name, line[name], line["step"])
+
+    def close(self) -> None:
+        if self.log:
+            self.log.close()
+        if self.curves:
+            self.curves.close()
 
 
-def weighted(losses: torch.Tensor, mask: torch.Tensor, tokens: int) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
-    """The loss of a micro-batch as a sum over its loss-bearing tokens, with their number: Megatron divides once, by
-    the number in the whole batch. A mean of means would weigh short documents more."""
+def weighted(
+    losses: torch.Tensor, mask: torch.Tensor, tokens: int
+) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
+    """The loss of a micro-batch as a sum over its loss-bearing tokens, and their number.
+
+    Megatron divides once, by the number in the whole batch. A mean of means would weigh short documents more.
+    """
     total = (losses.float().reshape(mask.shape) * mask).sum()
     bearing = mask.sum().to(torch.int)
     kept = torch.stack([total.detach().double(), bearing.double(), torch.full_like(total, tokens).double()])
     return total, bearing, {"sums": kept}
+
+
+def _unheard(_place: str) -> None:
+    pass
 
 
 def resident_bytes() -> int:

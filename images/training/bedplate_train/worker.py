@@ -32,7 +32,7 @@ def main() -> int:
             print(refused, file=sys.stderr, flush=True)
         outcome.end({"status": "refused", "faults": [str(f) for f in refused.faults]})
         return REFUSED
-    except BaseException as fault:
+    except BaseException as fault:  # noqa: BLE001 - written down for the launcher, whatever it is
         outcome.failure(traceback.format_exc())
         print(f"rank {os.environ.get('RANK')}: {type(fault).__name__}: {fault}", file=sys.stderr, flush=True)
         return FAILED
@@ -42,19 +42,24 @@ def main() -> int:
 
 def run(given: argparse.Namespace, started: float, outcome: "Outcome") -> dict[str, Any]:
     quiet()
-    from bedplate_train import cpu  # noqa: PLC0415 - seconds of imports, after the signals are heard
+    from bedplate_train.beats import Heart
+
+    signs = os.environ.get("BEDPLATE_TRAIN_BEATS")
+    heart = Heart(Path(signs) if signs else None, int(os.environ.get("RANK", "0")))
+    from bedplate_train import cpu
 
     cpu.enable()
-    import json  # noqa: PLC0415
+    import json
 
-    import torch  # noqa: PLC0415
+    import torch
 
-    from bedplate_train.configuration import open_configuration  # noqa: PLC0415
-    from bedplate_train.text import write_json  # noqa: PLC0415
-    from bedplate_train.trainer import Trainer, leave  # noqa: PLC0415
+    from bedplate_train.configuration import open_configuration
+    from bedplate_train.text import write_json
+    from bedplate_train.trainer import Trainer, leave
 
     torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
     trainer = Trainer(open_configuration(given.configuration), started=started)
+    trainer.tell = heart.tell
     trainer.resume()
     restored = trainer.digests() if given.digests and trainer.step_number else None
     outcome.begin({"step": trainer.step_number})
@@ -74,8 +79,8 @@ def run(given: argparse.Namespace, started: float, outcome: "Outcome") -> dict[s
 
 def quiet() -> None:
     """Warnings of libraries about what is not installed; ours go through print."""
-    import logging  # noqa: PLC0415
-    import warnings  # noqa: PLC0415
+    import logging
+    import warnings
 
     warnings.filterwarnings("ignore")
     logging.basicConfig(level=logging.WARNING)
@@ -99,13 +104,13 @@ class Outcome:
 
     def failure(self, text: str) -> None:
         if self.path:
-            from bedplate_train.text import write_whole  # noqa: PLC0415
+            from bedplate_train.text import write_whole
 
             write_whole(self.path.with_name(f"{self.path.stem}-rank-{int(self.rank):05d}.txt"), text.encode())
 
     def _write(self, what: dict[str, Any]) -> None:
         if self.path and self.first:
-            from bedplate_train.text import write_json  # noqa: PLC0415
+            from bedplate_train.text import write_json
 
             write_json(self.path, what)
 
