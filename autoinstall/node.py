@@ -3,6 +3,8 @@
 
 node inventory   what it is made of, compared with what was expected, and told to the boot server; ends with 1 when
                  anything differs, when the boot server says so, or when it cannot be told: then nothing is wiped.
+node installed   the last word before the machine starts again; ends with 1 when it cannot be told: the boot server would
+                 take the machine for one that comes back without having been installed.
 node logs        the installer's logs and crash files, as one archive, to the boot server.
 """
 
@@ -124,7 +126,15 @@ def tell_logs(expected):
     return 0  # logs that nobody took are no reason to end an installation
 
 
+def tell_installed(expected):
+    report = {"name": "bedplate/installed", "event_type": "finish", "result": "SUCCESS", "level": "INFO", "origin": "bedplate"}
+    status, said = send(expected["url"] + "/report/" + expected["path"], json.dumps(report).encode(), "application/json")
+    if status != 200:
+        print("bedplate: the boot server answered {}: {}".format(status or "nothing", said[:2000]), file=sys.stderr)
+    return 0 if status == 200 else 1
+
+
 if __name__ == "__main__":
     with open(EXPECTED) as file:
         given = json.load(file)
-    sys.exit({"inventory": tell_inventory, "logs": tell_logs}[sys.argv[1]](given))
+    sys.exit({"inventory": tell_inventory, "installed": tell_installed, "logs": tell_logs}[sys.argv[1]](given))
