@@ -71,6 +71,19 @@ def each_gpu(
     yield from all_or(problems(), f"{passed} on {wanted} GPUs")
 
 
+def units(facts: Facts, profile: Profile) -> dict[str, dict[str, str]]:
+    """What systemd tells of the units that were asked for: of all of them, or it was cut off.
+
+    Raises:
+        Unreadable: it told of fewer, or more.
+    """
+    found: dict[str, dict[str, str]] = facts["units"]
+    wanted = len(profile.words("services.units"))
+    if len(found) != wanted:
+        raise Unreadable(f"systemctl was asked for {wanted} units and tells of {len(found)}: cut off")
+    return found
+
+
 def held(profile: Profile, limits: str, value: float, entity: str, what: str) -> Iterator[Finding]:
     """A number against its limits; nothing where it holds."""
     found = profile.limits(limits).hold(value)

@@ -81,6 +81,8 @@ def understood(probe: Probe, raw: Raw) -> Any:
     what = probe.argv[0] if probe.argv else probe.id
     if raw.state == ABSENT:
         raise Unreadable(f"{what}: {raw.why or 'no such program'}")
+    if raw.state == UNASKED:
+        raise Unreadable(raw.why or "not asked")
     if raw.state != DONE:
         raise Unreadable(f"{what}: {raw.why or raw.state}")
     if raw.code not in probe.codes:

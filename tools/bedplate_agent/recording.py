@@ -86,9 +86,8 @@ def _index(folder: str, depth: int) -> tuple[dict[str, Any], dict[str, tuple[str
         under, probes = _index(os.path.normpath(os.path.join(folder, str(index["base"]))), depth + 1)
         changes = index.get("expect", {})
         index = {**under, **index}
-        if changes:
-            profile = index["profile"]
-            index["profile"] = {**profile, **{part: {**profile[part], **said} for part, said in changes.items()}}
+        profile = {**under["profile"], **{part: {**under["profile"][part], **said} for part, said in changes.items()}}
+        index["profile"] = {**profile, **({"since_us": index["since_us"]} if "since_us" in index else {})}
     for name, said in index["probes"].items():
         if said is not None and "edit" in said:
             place, before = probes.get(name, (folder, {}))
@@ -104,10 +103,8 @@ def _edited(text: str, said: dict[str, Any], where: str) -> str:
         parts = text.split(old)
         if len(parts) < 2 or (which and not 1 <= which[0] < len(parts)):  # noqa: PLR2004
             raise BadRecord(f"{where}: there is no {old!r} to edit")
-        if which:
-            text = old.join(parts[: which[0]]) + new + old.join(parts[which[0] :])
-        else:
-            text = new.join(parts)
+        at = which[0] if which else 0
+        text = old.join(parts[:at]) + new + old.join(parts[at:]) if which else new.join(parts)
     return text
 
 

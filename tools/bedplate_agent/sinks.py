@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from bedplate_agent.verdict import ERROR, FAIL, PASS, SEVERITY, SKIP, WARN, Finding, by_severity
+from bedplate_agent.verdict import ERROR, FAIL, PASS, SEVERITY, SKIP, WARN, Finding, by_severity, order
 
 REASON_LENGTH = 60  # `sinfo -R` and Slurm's own tools cut longer ones
 PREFIX = "HC:"  # of the reasons of drains that are ours, and nobody else's
@@ -50,7 +50,7 @@ def rows(results: Iterable[Result], *, everything: bool = False) -> list[tuple[s
         for finding in result.findings
         if everything or (finding.verdict not in (PASS, SKIP) and not finding.because)
     ]
-    told.sort(key=lambda pair: (-SEVERITY[pair[0].verdict], pair[0].check, pair[1], pair[0].entity))
+    told.sort(key=lambda pair: (-SEVERITY[pair[0].verdict], order(pair[0].check), pair[1]))
     return [(f.verdict, node, f.check, f.entity, f.message, f.action) for f, node in told]
 
 

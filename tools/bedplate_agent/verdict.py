@@ -44,6 +44,18 @@ def worst(findings: Iterable[Finding]) -> str:
     return ERROR if verdict == SKIP else verdict
 
 
+# Of several findings the cause is named, not what it brings along: these before all others, those behind.
+CAUSES = ("kernel.xid", "gpu.pci_count", "driver.responds", "gpu.count", "fabric.nvlsm", "fabric.manager", "gpu.reads")
+EFFECTS = ("dcgm.health", "gpu.attendance", "gpu.step", "kernel.stalls")
+
+
+def order(check: str) -> tuple[int, str]:
+    """Where a check stands among others of one severity."""
+    if check in CAUSES:
+        return CAUSES.index(check), check
+    return len(CAUSES) + (check in EFFECTS), check
+
+
 def by_severity(findings: Iterable[Finding]) -> list[Finding]:
     """Worst first; what only follows from another finding stands behind those of its verdict."""
-    return sorted(findings, key=lambda f: (-SEVERITY[f.verdict], bool(f.because), f.check, f.entity))
+    return sorted(findings, key=lambda f: (-SEVERITY[f.verdict], bool(f.because), order(f.check)))

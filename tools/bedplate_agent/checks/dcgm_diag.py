@@ -17,7 +17,10 @@ def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
     seen: dict[str, set[int]] = {}
 
     def problems() -> Iterator[Finding]:
+        named = {r.test for r in diag.results if r.gpu is not None and r.status in ("Fail", "Error")}
         for result in diag.results:
+            if result.gpu is None and result.test in named:
+                continue  # the summary of what is told for each GPU
             entity = "" if result.gpu is None else f"gpu{result.gpu}"
             if result.gpu is not None:
                 seen.setdefault(result.test, set()).add(result.gpu)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bedplate_agent.check import Check, all_or, bad
+from bedplate_agent.check import Check, all_or, bad, units
 from bedplate_agent.facts import Facts
 from bedplate_agent.profile import Profile
 from bedplate_agent.verdict import CONFIG, ERROR, WARN, Finding
 
 
 def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
-    unit = facts["units"].get(profile.text("fabric.imex"))
+    unit = units(facts, profile).get(profile.text("fabric.imex"))
 
     def problems() -> Iterator[Finding]:
         if unit is None:
@@ -23,5 +23,11 @@ def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
 
 
 CHECK = Check(
-    "fabric.imex", judge, ("units",), ("fabric.imex",), "health profile: fabric.imex", CONFIG, "disable nvidia-imex"
+    "fabric.imex",
+    judge,
+    ("units",),
+    ("fabric.imex", "services.units"),
+    "health profile: fabric.imex",
+    CONFIG,
+    "disable nvidia-imex",
 )

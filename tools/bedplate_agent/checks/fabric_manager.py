@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bedplate_agent.check import Check, all_or, bad
+from bedplate_agent.check import Check, all_or, bad, units
 from bedplate_agent.facts import Facts
 from bedplate_agent.parse.text import integer
 from bedplate_agent.profile import Profile
@@ -13,7 +13,7 @@ from bedplate_agent.verdict import CONFIG, ERROR, REBOOT, WARN, WATCH, Finding
 
 def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
     name = profile.text("fabric.unit")
-    unit = facts["units"].get(name)
+    unit = units(facts, profile).get(name)
 
     def problems() -> Iterator[Finding]:
         if unit is None:
@@ -30,6 +30,6 @@ def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
 
 
 CHECK = Check(
-    "fabric.manager", judge, ("units",), ("fabric.unit",), "lock: layer fabric; health profile: fabric.unit", REBOOT,
+    "fabric.manager", judge, ("units",), ("fabric.unit", "services.units"), "lock: layer fabric; health profile: fabric.unit", REBOOT,
     "read journalctl -u nvidia-fabricmanager: a module that is missing, or a version that is not the driver's",
 )  # fmt: skip

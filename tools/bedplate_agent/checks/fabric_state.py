@@ -20,7 +20,7 @@ def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
     uptime = number(facts["host"].need("uptime").split()[0], "uptime")
 
     def look(gpu: Gpu) -> Iterator[Finding]:
-        state, status = gpu.one_of(_STATES, "fabric/state"), gpu.said("fabric/status")
+        state, status = gpu.one_of(_STATES, "fabric/state"), dict(gpu.leaves()).get("fabric/status", "")
         if state == "In Progress" and uptime < grace:
             yield bad(gpu.name, f"fabric In Progress, {uptime:.0f} s after boot", verdict=ERROR, value=state)
         elif (state, status) != ("Completed", "Success"):

@@ -21,14 +21,14 @@ def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
     }
 
     def problems() -> Iterator[Finding]:
+        versions = {version for version in found.values() if version}
+        if len(versions) > 1:
+            yield bad("", f"module and library differ: {', '.join(sorted(versions))}", limit=wanted, action=REBOOT)
         for what, version in found.items():
             if not version:
                 yield bad("", f"{what} tells no version", verdict=ERROR, limit=wanted)
             elif version != wanted:
                 yield bad("", f"{what} is {version}", value=version, limit=wanted)
-        versions = {version for version in found.values() if version}
-        if len(versions) > 1:
-            yield bad("", f"module and library differ: {', '.join(sorted(versions))}", limit=wanted, action=REBOOT)
 
     yield from all_or(problems(), f"driver {wanted}", value=wanted)
 

@@ -13,7 +13,9 @@ from bedplate_agent.verdict import POWER, RESET, Finding
 
 def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
     def look(gpu: Gpu) -> Iterator[Finding]:
-        broken = [(path, value) for path, value in gpu.leaves() if value.startswith(BROKEN)]
+        broken = [
+            (path, value) for path, value in gpu.leaves() if value.startswith(BROKEN) and not path.startswith("fabric/")
+        ]
         if broken:
             path, value = broken[0]
             more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bedplate_agent.check import Check, all_or, bad
+from bedplate_agent.check import Check, all_or, bad, units
 from bedplate_agent.facts import Facts
 from bedplate_agent.profile import Profile
 from bedplate_agent.verdict import CONFIG, ERROR, Finding
 
 
 def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
-    wanted, units = profile.words("services.active"), facts["units"]
+    wanted, told = profile.words("services.active"), units(facts, profile)
 
     def problems() -> Iterator[Finding]:
         for name in wanted:
-            unit = units.get(name)
+            unit = told.get(name)
             if unit is None:
                 yield bad(name, "systemd tells nothing of it", verdict=ERROR)
             elif unit["LoadState"] != "loaded":

@@ -29,8 +29,8 @@ def parse_info(text: str) -> int:
         raise NotUnderstood("no SEL Information")
     found = re.search(r"^Entries\s+: ([0-9]+)\s*$", text, re.MULTILINE)
     last = re.search(r"^Overflow\s+: (true|false)\s*$", text, re.MULTILINE)
-    if found is None or last is None:
-        raise NotUnderstood("it does not tell entries and overflow: cut off")
+    if found is None or last is None or not text.splitlines()[-1].startswith("Supported Cmds"):
+        raise NotUnderstood("it does not tell entries, overflow and commands: cut off")
     return integer(found[1], "Entries")
 
 
