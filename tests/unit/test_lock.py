@@ -482,6 +482,20 @@ def test_what_was_locked_and_is_gone_or_other_bytes_is_a_fault(site: Site, archi
     assert any("libnvidia-compute-570" in fault and "it has that version as sha256:" in fault for fault in found)
 
 
+def test_a_closure_that_needs_more_than_the_lock_has_is_refused_with_the_difference(
+    site: Site, archive: StubArchive, key: Key
+) -> None:
+    written = lock(site)
+    archive.add("nvidia-firmware-570", "570.133.20-0ubuntu1")
+    archive.publish(key)
+    less = json.loads(lock_text(written.lock.document))
+    assert locks.verify_online(site, "A") == []
+    del less["packages"]["gpu"]["libnvidia-compute-570"]  # what the driver depends on
+    site.lock_path("A").write_text(lock_text(less))
+    (found,) = locks.verify_online(open_site(site.root), "A")
+    assert "no longer resolves to the lock: libnvidia-compute-570 absent -> 570.133.20-0ubuntu1" in str(found)
+
+
 def test_an_environment_without_a_lock_needs_what_it_asks_for(site: Site) -> None:
     (found,) = locks.verify_online(edit(site, '"570.133.20"', '"580.1"'), "A")
     assert "no version 580.1" in str(found)

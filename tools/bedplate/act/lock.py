@@ -403,10 +403,32 @@ def _locked_packages(site: Site, environment: Environment, lock: LockDocument, f
         source = Source(archive["url"], archive["suite"], tuple(archive["components"]), key)
         for kind, about in sorted(lock.kinds.items()):
             with _open(environment, source, about["architecture"]) as opened:
-                for package in lock.packages(kind).values():
-                    yield from _locked_package(opened, package, f"{file}: packages.{kind}")
+                place = f"{file}: packages.{kind}"
+                lost = [fault for p in lock.packages(kind).values() for fault in _locked_package(opened, p, place)]
+                yield from lost
+                if not lost:  # with the lock's pins, as a node has them: newer versions beside it do not matter
+                    pinned = {name: package.version for name, package in lock.packages(kind).items()}
+                    yield from _other_closure(opened.resolve(pinned), lock.packages(kind), place)
     except BadInput as fault:
         yield from fault.faults
+
+
+def _other_closure(answer: Answer, locked: Mapping[str, Package], place: str) -> Iterator[Fault]:
+    """Whether the closure is one still: an archive can have every package of it, and need another besides."""
+    if answer.problems:
+        for problem in answer.problems:
+            what = f"{problem.package}: {problem.found}" if problem.package else problem.found
+            yield Fault(place, None, f"no longer resolves: {what}", problem.remedy)
+        return
+    found = {name: record.version for name, record in answer.packages.items()}
+    lines = [
+        f"{name} {locked[name].version if name in locked else 'absent'} -> {found.get(name, 'absent')}"
+        for name in sorted(found.keys() | locked.keys())
+        if name not in locked or found.get(name) != locked[name].version
+    ]
+    if lines:
+        what = f"the closure no longer resolves to the lock: {', '.join(lines)}"
+        yield Fault(place, None, what, "lock it under a new name, or publish the frozen archive again")
 
 
 def _locked_package(archive: Archive, package: Package, place: str) -> Iterator[Fault]:
