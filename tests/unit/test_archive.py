@@ -19,6 +19,7 @@ from bedplate.act.archive import state as standing
 from bedplate.act.archive import verify as verifying
 from bedplate.act.archive.place import working
 from bedplate.act.archive.suite import Damaged
+from bedplate.cli.main import main
 from bedplate.decide.lockdoc import lock_text
 from bedplate.ledger.store import Ledger
 from bedplate.ledger.story import summary
@@ -673,31 +674,33 @@ def test_an_archive_without_a_directory_that_can_be_made_says_where(own: tuple[S
 # --- the command ----------------------------------------------------------------------------------
 
 
-def said(made: Sample, *words: str) -> tuple[int, Any]:
-    """Exit code and JSON of a command."""
-    done = subprocess.run(
-        [sys.executable, "-m", "bedplate", "--site", made.site.root, "archive", *words, "--json"],
-        check=False, capture_output=True, text=True,
-    )  # fmt: skip
-    return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr
+def test_the_commands_say_by_their_exit_code_what_comes_next(
+    two: Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*words: str) -> tuple[int, Any]:
+        """Exit code and JSON, or what stands on stderr."""
+        monkeypatch.setattr(sys, "argv", ["bedplate", "--site", str(two.site.root), "archive", *words, "--json"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, json.loads(out) if out else err
 
-
-def test_the_commands_say_by_their_exit_code_what_comes_next(two: Sample, tmp_path: Path) -> None:
     (tmp_path / "n.iso").write_text("n\n")
-    code, added = said(two, "add", str(tmp_path / "n.iso"), "--kind", "iso")
+    code, added = said("add", str(tmp_path / "n.iso"), "--kind", "iso")
     assert (code, added["did"], added["size"]) == (0, True, 2)
-    code, verified = said(two, "verify")
+    code, verified = said("verify")
     assert (code, verified["suites"], verified["findings"]) == (0, 2, [])
-    code, refusal = said(two, "snapshot", "A")
+    code, refusal = said("snapshot", "A")
     assert (code, "is never changed" in refusal) == (3, True)
-    code, published = said(two, "publish", "A")
+    code, published = said("publish", "A")
     assert (code, published["did"]) == (0, False)
-    code, unknown = said(two, "mirror", "nvidia")
+    code, unknown = said("mirror", "nvidia")
     assert (code, "known: base, cuda, incoming" in unknown) == (2, True)
-    code, collected = said(two, "gc", "--dry-run")
+    code, collected = said("gc", "--dry-run")
     assert (code, collected["did"], {v["stays"] for v in collected["verdicts"]}) == (0, False, {True})
-    code, rows = said(two, "show")
+    code, rows = said("show")
     assert (code, [row["name"] for row in rows if row["what"] == "file"]) == (0, ["iso/n.iso"])
     deb(two, "tool").unlink()
-    code, damaged = said(two, "verify")
+    code, damaged = said("verify")
     assert (code, [finding["found"] for finding in damaged["findings"]]) == (5, ["is missing"])
