@@ -33,7 +33,8 @@ def call(name: str, programs: str = "", **given: Any) -> dict[str, Any]:
     """A module as Ansible runs it; programs: where its commands are looked for first."""
     done = subprocess.run(
         [sys.executable, LIBRARY / f"bedplate_{name}.py"], check=False, capture_output=True, text=True,
-        input=json.dumps({"ANSIBLE_MODULE_ARGS": given}), env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
+        input=json.dumps({"ANSIBLE_MODULE_ARGS": given}),
+        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
     )  # fmt: skip
     said: dict[str, Any] = json.loads(done.stdout)
     return said
