@@ -299,6 +299,7 @@ def _bring_up(places: Places, steps: Steps, nodes: int) -> None:
         for name, root in roots.items():
             if name != CONTROLLER:
                 labkernel.furnish(root)
+            slurmparts.people(root)
             devices.furnish(root, gpus=0 if name in (CONTROLLER, SERVICES_HOST) else devices.GPUS)
         files = site.site_files(
             site.Given(

@@ -4,6 +4,7 @@ The plug-in is built against the very Slurm that the hosts get, in a layer above
 that it was built for another one, so that a mismatch can be produced on purpose.
 """
 
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -22,6 +23,23 @@ PYXIS, PYXIS_FOR_OTHER = "0.24.0-1", "0.24.0-2+slurm25.05"
 ENROOT = "4.1.2-1"
 PLUGIN = "usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so"  # where NVIDIA's package has it
 PLUGIN_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SOURCE_DATE_EPOCH": str(EPOCH)}
+
+
+PEOPLE = {"alice": 2000, "bob": 2001}  # who submits jobs: on every host, as a directory service would have it
+
+
+def people(root: Path) -> None:
+    """Ordinary users, in the root of a host before it boots."""
+    for name, uid in PEOPLE.items():
+        for file, line in (
+            ("passwd", f"{name}:x:{uid}:{uid}::/home/{name}:/bin/bash"), ("group", f"{name}:x:{uid}:"),
+            ("shadow", f"{name}:!:20000:0:99999:7:::"),
+        ):  # fmt: skip
+            with (root / "etc" / file).open("a") as handle:
+                handle.write(line + "\n")
+        home = root / "home" / name
+        home.mkdir(parents=True, exist_ok=True)
+        os.chown(home, uid, uid)
 
 
 def plugins_path(places: Places) -> Path:
