@@ -86,6 +86,7 @@ class NoAnswer(Exception):
     """Why a node gave no answer."""
 
 
+Stdin = bytes | Path | Callable[[str], bytes]  # the last: name of the node -> what it is sent
 Progress = Callable[[str, int], None]  # name of the node, bytes of stdin sent so far; called from worker threads
 
 
@@ -93,15 +94,15 @@ def run_everywhere(
     targets: Sequence[Target],
     command: str,
     *,
-    stdin: bytes | Path | None = None,
+    stdin: Stdin | None = None,
     width: int = 64,
     timeout_s: float,
     progress: Progress | None = None,
 ) -> Generator[Answer]:
     """Run a shell command on every target; yield one answer a target, as they come.
 
-    stdin is sent to each: bytes, or a file that is read in chunks, once for each node. A generator that is
-    dropped early closes every connection it holds.
+    stdin is sent to each: bytes, a file that is read in chunks, once for each node, or what a function makes of the
+    node's name when its turn comes. A generator that is dropped early closes every connection it holds.
     """
     waiting = list(reversed(targets))
     if len({target.name for target in targets}) != len(targets):
@@ -111,7 +112,9 @@ def run_everywhere(
     try:
         while waiting or running:
             while waiting and len(running) < width:
-                visit = _Visit(waiting.pop(), command, stdin, timeout_s, progress)
+                target = waiting.pop()
+                sent = stdin(target.name) if callable(stdin) else stdin
+                visit = _Visit(target, command, sent, timeout_s, progress)
                 running[visit.target.name] = visit
                 # Daemons: a worker that hangs in spite of everything must not keep the process alive.
                 threading.Thread(target=visit.go, args=(answers,), daemon=True, name=f"ssh {visit.target.name}").start()
