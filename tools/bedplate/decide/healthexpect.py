@@ -19,6 +19,7 @@ from bedplate.model.layers import Layer
 from bedplate.model.schema import nearest
 
 SCHEMA = 1
+OF_NODE = ("host.name", "host.address")
 DRIVERS = ("nvidia-driver-*open", "nvidia-open*", "nvidia-dkms-*open", "nvidia-utils*")
 KERNEL = re.compile(r"linux-image-(?:unsigned-)?([0-9].*)")
 IB = (
@@ -44,28 +45,36 @@ UNITS = {
 }
 
 
+def of_node(shared: Mapping[str, Any], node: Node, *, since_us: int = 0) -> dict[str, Any]:
+    """The profile of one node; shared: expectation() of its kind.
+
+    since_us: what its kernel reported before (microseconds since 1970) was dealt with.
+    """
+    own = {"host.name": node.name, "host.address": node.address}
+    document = {**shared, "node": node.name, "expect": {**shared["expect"], **own}}
+    return document | ({"since_us": since_us} if since_us else {})
+
+
 def expectation(
-    node: Node,
+    kind: str,
     hardware: HardwareModel,
     health: HealthProfile,
     lock: LockDocument | None,
     checks: Mapping[str, tuple[str, ...]],
-    *,
-    since_us: int = 0,
 ) -> dict[str, Any]:
-    """The profile that the agent is given; checks: id -> names that it reads.
+    """What nodes of one kind in one environment have in common; checks: id -> names that it reads.
 
-    since_us: what the kernel reported before (microseconds since 1970) was dealt with.
+    Its sha256 is the same for all of them: results with another one were held against something else.
 
     Raises:
         BadInput: nobody says what a check needs to know.
     """
     said: dict[str, Any] = {name: one.value for name, one in health.expect.items()}
-    said |= _hardware(hardware) | {"host.name": node.name, "host.address": node.address}
+    said |= _hardware(hardware)
     skip = dict(health.skip)
     if hardware.gpus == 0:
         skip |= dict.fromkeys(_of_gpus(checks), "this model has no GPUs")
-    skip |= _unwritten(hardware) | _lock(said, lock, node.kind, hardware)
+    skip |= _unwritten(hardware) | _lock(said, lock, kind, hardware)
     skip |= _since(health, str(said.get("gpu.driver") or ""), skip)
     for check, names in checks.items():
         for name in names:
@@ -73,13 +82,13 @@ def expectation(
                 skip[check] = "a stand-in has no such part"
     limits = {name: {"unit": one.unit, **one.bounds} for name, one in health.limits.items()}
     _refuse_unknown(health, checks)
-    _refuse_silence(health.model, checks, {*said, *limits}, skip)
+    _refuse_silence(health.model, checks, {*said, *limits, *OF_NODE}, skip)
     document = {
-        "schema": SCHEMA, "node": node.name, "model": hardware.model, "environment": lock.name if lock else "",
+        "schema": SCHEMA, "model": hardware.model, "environment": lock.name if lock else "",
         "expect": said, "limits": limits, "skip": dict(sorted(skip.items())),
     }  # fmt: skip
     document["sha256"] = identity(document)
-    return document | ({"since_us": since_us} if since_us else {})
+    return document
 
 
 def _hardware(hardware: HardwareModel) -> dict[str, Any]:

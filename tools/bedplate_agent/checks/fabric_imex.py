@@ -23,11 +23,6 @@ def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
 
 
 CHECK = Check(
-    "fabric.imex",
-    judge,
-    ("units",),
-    ("fabric.imex", "services.units"),
-    "health profile: fabric.imex",
-    CONFIG,
+    "fabric.imex", judge, ("units",), ("fabric.imex", "services.units"), "health profile: fabric.imex", CONFIG,
     "disable nvidia-imex",
-)
+)  # fmt: skip

@@ -30,6 +30,8 @@ def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
 
 
 CHECK = Check(
-    "fabric.manager", judge, ("units",), ("fabric.unit", "services.units"), "lock: layer fabric; health profile: fabric.unit", REBOOT,
+    "fabric.manager", judge, ("units",), ("fabric.unit", "services.units"),
+    "lock: layer fabric; health profile: fabric.unit",
+    REBOOT,
     "read journalctl -u nvidia-fabricmanager: a module that is missing, or a version that is not the driver's",
 )  # fmt: skip

@@ -1,0 +1,164 @@
+"""`bedplate health`: how are the nodes, and what is to be done about those that are not well?"""
+
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bedplate.cli.names import node_names
+from bedplate.cli.output import json_option, print_table
+from bedplate.decide.healthevents import drafts
+from bedplate.decide.healthfleet import compared
+from bedplate.ledger.store import Ledger
+from bedplate.model.faults import BadInput, BedplateError, NodesFailed
+from bedplate.model.nodes import fold
+from bedplate.observe.agentfile import agent_sha256
+from bedplate.observe.health import WIDTH, ask, replayed
+from bedplate.sources.files import write_whole
+from bedplate.sources.site import open_site
+from bedplate_agent.probe import CLASSES, PASSIVE
+from bedplate_agent.sinks import Result, junit, lines, prometheus, rows
+from bedplate_agent.verdict import ERROR, FAIL, SEVERITY
+
+RUN_BYTES = 6  # twelve digits: what fits into Slurm's reason beside the check
+
+
+@click.command()
+@click.option("--nodes", metavar="NODESET", help="Host list; default: every node of the fleet.")
+@click.option(
+    "--class", "classes", multiple=True, type=click.Choice(CLASSES),
+    help="passive (default) and slow are safe beside jobs; idle and active want a node that Slurm keeps free.",
+)  # fmt: skip
+@click.option("--record", type=click.Path(path_type=Path), help="Write what every node said into this folder.")
+@click.option("--replay", type=click.Path(path_type=Path), help="Judge a record instead; no node is asked.")
+@click.option("--all", "everything", is_flag=True, help="Show what passed, too.")
+@click.option("--junit", "junit_file", type=click.Path(path_type=Path), help="Write JUnit XML.")
+@click.option("--prometheus", "prometheus_file", type=click.Path(path_type=Path), help="Write metrics.")
+@click.option("--width", type=click.IntRange(1, 2000), default=WIDTH, show_default=True, help="Nodes asked at once.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(1, 86400), help="Seconds for a node, its login included.")
+@json_option
+@click.pass_obj
+def health(
+    root: Path, *, nodes: str | None, classes: tuple[str, ...], record: Path | None, replay: Path | None,
+    everything: bool, junit_file: Path | None, prometheus_file: Path | None, width: int, timeout_s: float | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Ask nodes how they are, judge, and record it.
+
+    One remote command a node; the program it runs comes with it, and stays in memory. A node that does not answer is
+    a row, too. --json prints JSON lines: a finding each, worst first.
+    Exit code 4: a node failed, or nothing is known of it.
+
+    \b
+    Examples:
+      bedplate health
+      bedplate health --nodes n[1-3] --all
+      bedplate health --replay case-4711
+    """
+    if replay is not None:
+        if nodes or record:
+            raise BadInput("--replay asks no node: leave --nodes and --record out")
+        results = replayed(replay, classes or None)
+    else:
+        results = _asked(root, nodes, classes or (PASSIVE,), record, width, timeout_s)
+    for path, text in ((junit_file, junit(results)), (prometheus_file, prometheus(results, int(time.time())))):
+        if path is not None:
+            _write(path, text)
+    if as_json:
+        click.echo("".join(lines(result) for result in results), nl=False)
+    else:
+        _print(results, everything=everything)
+    _refuse_bad(results)
+
+
+def _asked(  # noqa: PLR0917
+    root: Path, nodes: str | None, classes: Sequence[str], record: Path | None, width: int, timeout_s: float | None
+) -> list[Result]:
+    site = open_site(root)
+    names = node_names(site, nodes) if nodes else list(site.fleet.nodes)
+    if not names:
+        raise BadInput("no nodes: nobody to ask")
+    site.refuse_example("ask nodes how they are")
+    run = secrets.token_hex(RUN_BYTES)
+    found: list[Result] = []
+    # Opened first: a ledger that cannot be written is no reason to ask 660 nodes.
+    with Ledger.open(site.ledger_url) as ledger:
+        try:
+            with _progress(len(names)) as seen:
+
+                def report(result: Result) -> None:
+                    found.append(result)
+                    seen(result)
+
+                ask(
+                    site, names, run=run, classes=classes, width=width, timeout_s=timeout_s, record=record,
+                    report=report,
+                )  # fmt: skip
+        finally:
+            order = {name: position for position, name in enumerate(names)}
+            results = sorted(compared(found), key=lambda result: order[result.node])
+            if results:  # an interrupt loses nothing of what was said
+                ledger.append(*drafts(results, run=run, classes=classes, agent_sha256=agent_sha256()))
+    return results
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[Result], None]]:
+    """A bar on a terminal's stderr, and a line for each node that is not well; elsewhere, the lines."""
+
+    def line(result: Result) -> str:
+        told = rows([result])
+        return f"{result.node}: {result.verdict}" + (f" {told[0][2]} {told[0][4]}" if told else "")
+
+    if not sys.stderr.isatty():
+        yield lambda one: click.echo(line(one), err=True) if one.verdict in (FAIL, ERROR) else None
+        return
+    columns = (TextColumn("asking nodes"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+
+        def seen(result: Result) -> None:
+            bar.advance(task)
+            if result.verdict in (FAIL, ERROR):
+                bar.console.print(line(result), markup=False, highlight=False)
+
+        yield seen
+
+
+def _print(results: Sequence[Result], *, everything: bool) -> None:
+    """Findings by severity, those that say the same of several nodes in one row; then how many nodes are how."""
+    folded: dict[tuple[str, ...], list[str]] = {}
+    for verdict, node, check, part, what, action in rows(results, everything=everything):
+        folded.setdefault((verdict, check, part, what, action), []).append(node)
+    table = [
+        (verdict, fold(nodes), check, part, what, action)
+        for (verdict, check, part, what, action), nodes in folded.items()
+    ]
+    if table:
+        print_table(["verdict", "nodes", "check", "part", "what", "action"], table)
+    by: dict[str, list[str]] = {}
+    for result in results:
+        by.setdefault(result.verdict, []).append(result.node)
+    for verdict in sorted(by, key=lambda word: -SEVERITY[word]):
+        click.echo(f"{verdict}: {len(by[verdict])} of {len(results)} nodes: {fold(by[verdict])}")
+
+
+def _refuse_bad(results: Sequence[Result]) -> None:
+    bad = {word: [r.node for r in results if r.verdict == word] for word in (FAIL, ERROR)}
+    said = [f"{fold(bad[FAIL])} failed"] if bad[FAIL] else []
+    said += [f"nothing is known of {fold(bad[ERROR])}"] if bad[ERROR] else []
+    if said:
+        raise NodesFailed("; ".join(said))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_whole(path, text)
+    except OSError as fault:
+        raise BedplateError(f"{path}: cannot be written: {fault.strerror}") from fault
