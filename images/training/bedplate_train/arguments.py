@@ -198,7 +198,7 @@ def parsed(configuration: Configuration, device: Device, *, rank: int = 0, world
         except (Exception, SystemExit) as fault:
             reason = str(fault).strip() or type(fault).__name__
             if isinstance(fault, SystemExit):  # argparse prints its reason and exits
-                reason = next((line for line in said.getvalue().splitlines() if "error" in line), reason)
+                reason = next((line for line in said.getvalue().splitlines() if ": error: " in line), reason)
             raise Refused([Fault("Megatron's parser", reason[:500], "flags: " + " ".join(words))]) from fault
     faults = [
         Fault("Megatron's parser", f"{name} is {getattr(arguments, name, None)!r}, the configuration means {value!r}")

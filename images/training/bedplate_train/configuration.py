@@ -234,7 +234,9 @@ def _section(name: str, value: Any) -> Any:
 def _holder(name: str, annotation: Any, field: Any) -> type[BaseModel]:
     from pydantic import create_model
 
-    return create_model(f"Only_{name}", __config__=Section.model_config, **{name: (annotation, field)})
+    members: Any = {name: (annotation, field)}
+    holder: type[BaseModel] = create_model(f"Only_{name}", __config__=Section.model_config, **members)
+    return holder
 
 
 def _said(error: Any) -> tuple[str, str]:

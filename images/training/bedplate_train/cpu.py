@@ -12,6 +12,7 @@ import contextlib
 import functools
 import logging
 import os
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -122,7 +123,7 @@ def _cuda() -> None:
     def set_state(value: torch.Tensor, device: Any = "cuda") -> None:
         torch.set_rng_state(value)
 
-    properties = collections.namedtuple("properties", "major minor")(10, 0)  # noqa: PYI024 - a B200's architecture
+    properties = types.SimpleNamespace(major=10, minor=0)  # a B200's architecture
     cuda.current_device = lambda: CPU
     cuda.device_count = lambda: int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     cuda.get_device_properties = lambda *_args: properties
@@ -192,7 +193,7 @@ def _megatron() -> None:
         kind = torch.nn.RMSNorm if config.normalization == "RMSNorm" else torch.nn.LayerNorm
         made = kind(hidden_size, eps=eps)
         for parameter in made.parameters():  # the mark by which Transformer Engine's norm gets its gradients summed
-            parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+            parameter.sequence_parallel = config.sequence_parallel
         return made
 
     torch_norm.WrappedTorchNorm.__new__ = norm  # the original refuses sequence parallelism
@@ -235,7 +236,7 @@ class Adam(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Any = None, grad_scaler: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: Any = None, grad_scaler: Any = None) -> None:
         for group in self.param_groups:
             group["step"] = group.get("step", 0) + 1
             (beta1, beta2), rate, count = group["betas"], group["lr"], group["step"]

@@ -268,13 +268,13 @@ class Trainer:
         Raises:
             Refused: it belongs to another order of samples.
         """
-        found = [None, None]
+        found: list[Any] = [None, None]
         if self.rank == 0:
             try:
                 latest = checkpoints.latest(self.checkpoints)
                 found = [None, (str(latest.path), dict(latest.record))] if latest else [None, None]
             except Refused as refused:
-                found = [refused.faults, None]  # type: ignore[list-item]
+                found = [refused.faults, None]
         dist.broadcast_object_list(found, src=0)
         if found[0]:
             raise Refused(found[0])

@@ -124,7 +124,7 @@ def ran(trainer: training.Trainer) -> dict[str, Any]:
     for _ in range(STEPS):
         lines.append(trainer.step())
         if len(lines) == 1 and not trainer.arguments.use_distributed_optimizer:
-            whole["gradients"] = gathered(trainer, lambda p: p.main_grad)  # type: ignore[attr-defined]
+            whole["gradients"] = gathered(trainer, lambda p: p.main_grad)
     trainer.settle()
     whole["parameters"] = gathered(trainer, lambda p: p.data)
     told: list[Any] = [None] * dist.get_world_size()
@@ -288,7 +288,7 @@ def gradient(trainer: training.Trainer, rows: list[Any], micro: int, *, by_token
         )
     finally:
         a.config.calculate_per_token_loss = True
-    return pieces.whole(pieces.parts(a.module, lambda p: p.main_grad))  # type: ignore[attr-defined]
+    return pieces.whole(pieces.parts(a.module, lambda p: p.main_grad))
 
 
 def overall(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:

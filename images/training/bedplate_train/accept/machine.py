@@ -56,7 +56,7 @@ def fused(given: Compute) -> dict[str, Any]:
     """Transformer Engine's norm against its formula; without a GPU there is none, and nothing passes."""
     if cpu.without_gpu():
         return {"looked_at": False, "said": "no Transformer Engine without a GPU: not answered"}
-    import transformer_engine.pytorch as te  # type: ignore[import-not-found]
+    import transformer_engine.pytorch as te
 
     rows = torch.linspace(-3, 3, 64 * 128, device="cuda", dtype=torch.bfloat16).reshape(64, 128)
     made = te.RMSNorm(128, eps=1e-5, params_dtype=torch.bfloat16)(rows).float()
