@@ -19,11 +19,12 @@ import click
 from bedplate.model.faults import BedplateError
 from bedplate.model.nodes import fold as fold_names
 from lab.lifecycle import down, status, up
-from lab.places import CONTROLLER, MAX_NODES, places
+from lab.places import CONTROLLER, MAX_NODES, SERVICES_HOST, places
 from lab.run import inside, on
 from lab.steps import Steps
 
 ENVIRONMENTS = ("A", "B")
+SERVICES_ENVIRONMENT = "S"  # Slurm's controllers: before the nodes that they serve
 FAULT = "bad-package"
 STORY = ("lock", "rollout", "batch", "node.failed", "node.done")  # and not each step of each node
 LEFT = """The lab is left as it is:
@@ -85,7 +86,9 @@ class Demo:
         self.chapter(2, "The lab: archive, registry, a controller host and nodes")
         self.say(f"\n# bedplate lab up --nodes {self.count} --fresh")
         up(places(), Steps(self.say), nodes=self.count, fresh=True)
-        self.told.nodes = sorted(n for n in self.ask("bedplate", "status")["nodes"] if n != CONTROLLER)
+        self.told.nodes = sorted(
+            n for n in self.ask("bedplate", "status")["nodes"] if n not in (CONTROLLER, SERVICES_HOST)
+        )
 
     def images(self) -> None:
         self.chapter(3, "The image of each environment: built, pushed, imported, with a build record")
@@ -97,19 +100,23 @@ class Demo:
     def locks(self) -> None:
         self.chapter(4, "Check what is asked for, and lock it to exact bytes")
         self.ctl("bedplate", "check")
-        for name in ENVIRONMENTS:
+        for name in (SERVICES_ENVIRONMENT, *ENVIRONMENTS):
             self.ctl("bedplate", "lock", name)
         self.ctl("bedplate", "check", "--online")
         for name in ENVIRONMENTS:
             self.ctl("bedplate", "image", "place", name)
 
+    def services(self) -> None:
+        self.chapter(5, "Slurm's controllers and the accounting database, on the services host")
+        self.ctl("bedplate", "rollout", SERVICES_ENVIRONMENT, "--yes")
+
     def first(self) -> None:
-        self.chapter(5, "Environment A on every node: canary, small group, rest")
+        self.chapter(6, "Environment A on every node: canary, small group, rest")
         self.ctl("bedplate", "rollout", "A", "--yes")
 
     def upgrade(self) -> None:
         victim = self.victim()
-        self.chapter(6, f"Environment B; {victim} is broken on purpose on the way")
+        self.chapter(7, f"Environment B; {victim} is broken on purpose on the way")
         self.say(f"\n# bedplate lab break {victim} {FAULT}")
         self.machine("lab", "break", victim, FAULT)
         self.told.failures.append(f"{victim} ({FAULT})")
@@ -119,14 +126,14 @@ class Demo:
 
     def back(self) -> None:
         victim = self.victim()
-        self.chapter(7, "Back to A, and the proof that every node is what it was")
+        self.chapter(8, "Back to A, and the proof that every node is what it was")
         self.say(f"\n# bedplate lab break {victim} {FAULT} --mend")
         self.machine("lab", "break", victim, FAULT, "--mend")
         self.ctl("bedplate", "rollback", "A", "--yes")
         self.told.equal = self.equality()
 
     def story(self) -> None:
-        self.chapter(8, "The story, from the ledger")
+        self.chapter(9, "The story, from the ledger")
         kinds = [word for kind in STORY for word in ("--kind", kind)]
         self.ctl("bedplate", "ledger", "log", *kinds)
         self.ctl("bedplate", "ledger", "verify")
@@ -136,7 +143,8 @@ class Demo:
         self.told.batches = len(rollouts)
 
     def run(self) -> None:
-        for step in (self.lab, self.images, self.locks, self.first, self.upgrade, self.back, self.story, self.prove):
+        before = (self.lab, self.images, self.locks, self.services)
+        for step in (*before, self.first, self.upgrade, self.back, self.story, self.prove):
             step()
 
     # --- what the steps need -----------------------------------------------------------------------
@@ -171,7 +179,7 @@ class Demo:
     def last_lines(self) -> None:
         told, seconds = self.told, time.monotonic() - self._began
         self.say(
-            f"\n{len(told.nodes)} nodes ({fold_names(told.nodes)}), {told.batches} batches in 3 rollouts, "
+            f"\n{len(told.nodes)} nodes ({fold_names(told.nodes)}), {told.batches} batches in 4 rollouts, "
             f"failures injected: {len(told.failures)} ({', '.join(told.failures)}), {seconds:.0f} seconds"
         )
         self.say(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lab.demo import Demo
-from lab.places import Places
+from lab.places import SERVICES_HOST, Places
 from lab.run import inside, on
 
 pytestmark = pytest.mark.lab
@@ -38,18 +38,19 @@ def events(*words: str) -> list[dict[str, Any]]:
 
 def statuses() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = ask("status")["nodes"]
-    return {name: state for name, state in found.items() if name != CTL}
+    return {name: state for name, state in found.items() if name not in (CTL, SERVICES_HOST)}
 
 
 @pytest.fixture(scope="module")
 def demo(lab: Places) -> Demo:
     """The demo on the tests' lab, up to two locked environments with their images on every node."""
-    known = [name for name in ask("status")["nodes"] if name != CTL]
+    known = [name for name in ask("status")["nodes"] if name not in (CTL, SERVICES_HOST)]
     story = Demo(len(known))
     story.told.nodes = sorted(known)
     if not events("--kind", "lock.resolved"):
         story.images()
         story.locks()
+        story.services()
     return story
 
 
@@ -75,7 +76,11 @@ def test_the_first_rollout_reaches_every_node_and_records_it(demo: Demo) -> None
     demo.first()
     assert {state["status"] for state in statuses().values()} == {"verified"}
     assert {state["environment"] for state in statuses().values()} == {"A"}
-    verified = [e for e in events("--kind", "node.verified") if e["body"]["verdict"] == "PASS"]
+    verified = [
+        e
+        for e in events("--kind", "node.verified")
+        if e["body"]["verdict"] == "PASS" and e["body"]["environment"] == "A"
+    ]
     assert {s for e in verified for s in e["subjects"] if s.startswith("node:")} == {
         f"node:{n}" for n in demo.told.nodes
     }
