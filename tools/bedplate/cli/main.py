@@ -15,7 +15,8 @@ from bedplate.model.faults import BadInput, BedplateError
 COMMANDS = {
     "check": "check", "lock": "lock", "diff": "diff", "render": "render", "image": "image", "plan": "rollout",
     "rollout": "rollout", "rollback": "rollout", "verify": "verify", "health": "health", "collect": "collect",
-    "drift": "drift", "status": "status", "ledger": "ledger", "archive": "archive", "autoinstall": "autoinstall", "lab": "lab",
+    "drift": "drift", "status": "status", "ledger": "ledger", "archive": "archive", "autoinstall": "autoinstall",
+    "netboot": "netboot", "lab": "lab",
 }  # fmt: skip
 
 

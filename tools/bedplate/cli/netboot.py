@@ -1,18 +1,28 @@
-"""`bedplate render netboot`: what machines are given that install themselves over the network."""
+"""`bedplate render netboot` and `bedplate netboot`: machines that install themselves over the network."""
 
+import dataclasses
 import json
+import signal
+import sys
+import threading
+import time
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
+from bedplate.act.arming import arm, disarm
+from bedplate.act.bootserver import BootServer, forget, serving
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.decide.autoinstall.lint import lint
+from bedplate.decide.netboot.protocol import KINDS, Install, Phase, fold_installs, stamp, stuck
 from bedplate.decide.netboot.recipe import COMMON_FILES, NODE_FILES, Recipe
+from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import identity, sha256
-from bedplate.model.faults import BadInput, Fault
+from bedplate.model.faults import BadInput, Fault, Refused
 from bedplate.model.netboot import Secrets
 from bedplate.model.nodes import fold as fold_names
 from bedplate.sources import checkout
@@ -118,3 +128,172 @@ def _key(site: Site, environment: str) -> bytes:
         return path.read_bytes()
     except OSError as fault:
         raise BadInput([Fault(shown(path), None, f"cannot be read: {fault.strerror}", "the archive's key")]) from fault
+
+
+# --- the boot server ------------------------------------------------------------------------------------------
+
+LONGEST_ARMING_H = 72
+folder_option = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="BEDPLATE_NETBOOT",
+    default=Path("/var/lib/bedplate/netboot"),
+    show_default=True,
+    help="The boot server's directory.",
+)
+
+
+@click.group()
+def netboot() -> None:
+    """Install machines over the network: arm them, serve them, see where they are."""
+
+
+@netboot.command("arm")
+@click.argument("environment", metavar="ENV")
+@click.option("--nodes", metavar="NODESET", required=True, help="Host list; never a default: their disks are wiped.")
+@click.option("--approved-by", metavar="NAME", required=True, help="Who gave the word; recorded.")
+@click.option("--hours", type=click.IntRange(1, LONGEST_ARMING_H), default=4, show_default=True, help="How long.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@folder_option
+@click.option(
+    "--vault-password-file",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    help="Opens the site's vault.yml; default: as ansible-vault finds it.",
+)
+@json_option
+@click.pass_obj
+def arm_command(
+    root: Path, environment: str, *, nodes: str, approved_by: str, hours: int, folder: Path,
+    vault_password_file: Path | None, yes: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Arm nodes: the next time they boot from the network, their boot disks are wiped and installed.
+
+    Once, within some hours, by a token that opens one installation. Runs on the boot server. A node that is
+    being installed is refused.
+
+    \b
+    Example:
+      bedplate netboot arm A --nodes gpu[001-020] --approved-by "Ann Lee"
+    """
+    site = open_site(root)
+    site.refuse_example("netboot arm")
+    files, index = rendered(site, environment, node_names(site, nodes), netboot_secrets(site.root, vault_password_file))
+    refuse_faulty(files)
+    until = datetime.now(UTC) + timedelta(hours=hours)
+    with Ledger.open(site.ledger_url) as ledger:
+        now = fold_installs(ledger.events(kinds=KINDS))
+        busy = [name for name in index["nodes"] if now.get(name, Install()).phase in _BUSY]
+        if busy:
+            raise Refused(
+                f"netboot arm: being installed now: {fold_names(busy)}"
+                " (wait, or: bedplate netboot disarm --nodes NODESET)"
+            )
+        click.echo(f"Environment {environment}: these disks will be WIPED, until {stamp(until)}:", err=as_json)
+        for name, expected in index["nodes"].items():
+            click.echo(f"  {name}  serial {expected['serial']}  {' '.join(expected['boot_disk_serials'])}", err=as_json)
+        if not yes:
+            click.confirm(f"Wipe the boot disks of {len(index['nodes'])} nodes?", abort=True, err=as_json)
+        armed_nodes = arm(ledger, folder, files, index, until=until, approved_by=approved_by)
+    if as_json:
+        print_json({"armed": armed_nodes, "environment": index["environment"], "until": stamp(until)})
+    else:
+        click.echo(f"armed until {stamp(until)}: {fold_names(armed_nodes)}")
+
+
+@netboot.command("disarm")
+@click.option("--nodes", metavar="NODESET", required=True, help="Host list.")
+@click.option("--reason", metavar="TEXT", required=True, help="Why; recorded.")
+@folder_option
+@json_option
+@click.pass_obj
+def disarm_command(root: Path, nodes: str, reason: str, folder: Path, *, as_json: bool) -> None:
+    """Disarm nodes: they boot their own disks, and their tokens open nothing any more.
+
+    A machine whose installer runs already is not stopped by it; what it tells is refused.
+
+    \b
+    Example:
+      bedplate netboot disarm --nodes gpu003 --reason "wrong rack"
+    """
+    site = open_site(root)
+    names = node_names(site, nodes)
+    with Ledger.open(site.ledger_url) as ledger:
+        now = fold_installs(ledger.events(kinds=KINDS))
+        changed = [name for name in names if now.get(name, Install()).phase is not Phase.IDLE]
+        disarm(ledger, changed, now, why=reason)
+    for name in changed:
+        forget(folder, name)
+    if as_json:
+        print_json({"disarmed": changed})
+    else:
+        click.echo(f"disarmed: {fold_names(changed) or 'none: nothing was armed'}")
+
+
+@netboot.command("serve")
+@folder_option
+@click.option("--address", metavar="IP", help="Where to listen; default: netboot.server of fleet.yml.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Default: netboot.port of fleet.yml; 0 chooses one.")
+@json_option
+@click.pass_obj
+def serve_command(root: Path, folder: Path, address: str | None, port: int | None, *, as_json: bool) -> None:
+    """Serve machines that boot from the network, in the foreground, until it is told to end.
+
+    Seeds, boot files and images by HTTP; GRUB's files under DIR/tftp for dnsmasq. Everything is in the ledger:
+    killed, it goes on where it was.
+
+    \b
+    Example:
+      bedplate netboot serve --dir /var/lib/bedplate/netboot
+    """
+    site = open_site(root)
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    with Ledger.open(site.ledger_url) as ledger:
+        boot = BootServer(site, folder, ledger)
+        where = address or boot.netboot.server
+        with serving(boot, where, boot.netboot.port if port is None else port) as chosen:
+            if as_json:
+                print_json({"address": where, "port": chosen, "dir": str(folder)})
+            else:
+                click.echo(f"serving http://{where}:{chosen} from {folder}")
+            ended.wait()
+
+
+@netboot.command("status")
+@click.option("--nodes", metavar="NODESET", help="Host list; default: every node that was ever armed.")
+@click.option("--watch", is_flag=True, help="Again every two seconds, until interrupted.")
+@json_option
+@click.pass_obj
+def status_command(root: Path, nodes: str | None, *, watch: bool, as_json: bool) -> None:
+    """Show where each node's installation is, for how long, and what is stuck.
+
+    \b
+    Example:
+      bedplate netboot status --nodes gpu[001-020]
+    """
+    site = open_site(root)
+    wanted = set(node_names(site, nodes)) if nodes else None
+    while True:
+        with Ledger.read(site.ledger_url) as ledger:
+            installs = fold_installs(ledger.events(kinds=KINDS))
+        shown_ = {name: each for name, each in installs.items() if wanted is None or name in wanted}
+        if as_json:
+            print_json({name: dataclasses.asdict(each) for name, each in shown_.items()})
+        else:
+            now = datetime.now(UTC)
+            rows = [
+                (name, each.phase, each.name or "", each.since or "", stuck(each, now), each.why or each.stage or "")
+                for name, each in shown_.items()
+            ]
+            if watch and sys.stdout.isatty():
+                click.clear()
+            print_table(["node", "is", "environment", "since", "", "what"], rows)
+        if not watch:
+            return
+        time.sleep(WATCH_S)
+
+
+WATCH_S = 2.0
+_BUSY = frozenset({Phase.SEEDED, Phase.CHECKED, Phase.INSTALLING})

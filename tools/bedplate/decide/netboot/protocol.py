@@ -27,6 +27,12 @@ from urllib.parse import parse_qsl, unquote
 from bedplate.model.event import Draft, Event
 
 NODE = "node:"
+KINDS = tuple(
+    f"netboot.{word}"
+    for word in (
+        "armed", "disarmed", "asked", "held", "seeded", "inventory", "stage", "uploaded", "phoned", "refused",
+    )
+)  # fmt: skip
 # Firmware asks again within a boot, when a transfer fails; a machine that starts again takes longer than this.
 SAME_BOOT_S = 180
 # From the fetched seed to the first boot: an installation over a slow mirror took under one hour; 6 for the slowest.
@@ -368,6 +374,23 @@ def differences(expected: Mapping[str, Any], found: object) -> list[str]:
     return wrong
 
 
+# Longer than this in a phase is worth a look: minutes of firmware, of the live system's start, of an installation.
+_LONG_S = {
+    Phase.BOOTING: 15 * 60, Phase.SEEDED: 10 * 60, Phase.CHECKED: 10 * 60, Phase.INSTALLING: 30 * 60,
+    Phase.INSTALLED: 20 * 60,
+}  # fmt: skip
+
+
+def stuck(install: Install, now: datetime) -> str:
+    """What to say of an installation that does not go on, or cannot; nothing where all is well."""
+    if install.phase in (Phase.STOPPED, Phase.FAILED, Phase.HELD):
+        return "needs a person"
+    if install.phase is Phase.ARMED and _over(install.until, now):
+        return "expired"
+    age = _age_s(install.since, now) if install.since else 0
+    return f"stuck for {int(age // 60)} min" if age > _LONG_S.get(install.phase, float("inf")) else ""
+
+
 # --- what is recorded -------------------------------------------------------------------------------------------
 
 
@@ -375,10 +398,13 @@ def hash_token(token: str) -> str:
     return "sha256:" + hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
 
 
-def arming(node: str, install: Mapping[str, str], *, token: str, until: datetime, wipes: Sequence[str]) -> Draft:
+def arming(
+    node: str, install: Mapping[str, str], *, token: str, until: datetime, wipes: Sequence[str], approved_by: str
+) -> Draft:
     """The event that arms a node; install: name and identity of the environment."""
     body = {
         "environment": install["name"], "token_sha256": hash_token(token), "until": stamp(until), "wipes": list(wipes),
+        "approved_by": approved_by,
     }  # fmt: skip
     return Draft("netboot.armed", (f"{NODE}{node}", f"environment:{install['name']}"), body, install["identity"])
 

@@ -298,3 +298,14 @@ def _kernels(packages: Mapping[str, Package]) -> list[str]:
 def _pinned(packages: Mapping[str, Package]) -> list[Package]:
     """Packages that an installation may touch: what the environment asks for, and all of the kernel."""
     return [package for package in packages.values() if package.asked or package.layer == "kernel"]
+
+
+def menus(netboot: Netboot, sources: Mapping[str, bytes]) -> dict[str, str]:
+    """What every machine asks for first: boot.ipxe, local.ipxe, grub.cfg; they need no lock."""
+    jinja = _environment()
+    return {
+        name: jinja.from_string(sources[f"{FOLDER}templates/{name}.j2"].decode()).render(
+            netboot=netboot, url=netboot.url
+        )
+        for name in ("boot.ipxe", "local.ipxe", "grub.cfg")
+    }

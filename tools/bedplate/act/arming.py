@@ -1,0 +1,86 @@
+"""Arming: a machine's files with its one-time token in them, the event that says so, and the end of it.
+
+The files lie in FOLDER/armed/NODE, for the boot server and root alone; the ledger has the token's hash. Files are
+written first: a machine whose event is missing is not armed, and one whose files are of another token is refused.
+"""
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from bedplate.decide.netboot.protocol import Install, arming, hash_token, recorded
+from bedplate.decide.netboot.recipe import TOKEN
+from bedplate.ledger.store import Ledger
+from bedplate.sources.trees import write_tree
+
+ARMED = "armed"
+INDEX = "index.json"
+TOKEN_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Armed:
+    """The files of an armed machine as they lie there."""
+
+    folder: Path
+    token: str
+    expected: Mapping[str, Any]
+
+    @property
+    def token_sha256(self) -> str:
+        return hash_token(self.token)
+
+    def file(self, name: str) -> bytes:
+        return (self.folder / name).read_bytes()
+
+
+def arm(
+    ledger: Ledger,
+    folder: Path,
+    files: Mapping[str, bytes],
+    index: Mapping[str, Any],
+    *,
+    until: datetime,
+    approved_by: str,
+) -> list[str]:
+    """Arm the nodes of a rendering, all at once; returns their names.
+
+    files, index: what cli/netboot.py rendered: nodes/NODE/NAME -> bytes.
+    """
+    drafts = []
+    for node, expected in index["nodes"].items():
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        prefix = f"nodes/{node}/"
+        own = {
+            name.removeprefix(prefix): data.replace(TOKEN.encode(), token.encode())
+            for name, data in files.items()
+            if name.startswith(prefix)
+        }
+        own[INDEX] = (json.dumps({"token": token, "expected": expected}, sort_keys=True) + "\n").encode()
+        write_tree(folder / ARMED / node, own, mark=INDEX)
+        drafts.append(
+            arming(
+                node, index["environment"], token=token, until=until, wipes=expected["boot_disk_serials"],
+                approved_by=approved_by,
+            )
+        )  # fmt: skip
+    ledger.append(*drafts)
+    return list(index["nodes"])
+
+
+def disarm(ledger: Ledger, nodes: Sequence[str], installs: Mapping[str, Install], *, why: str) -> None:
+    ledger.append(*(recorded("disarmed", node, installs.get(node, Install()), why=why) for node in nodes))
+
+
+def armed_files(folder: Path, node: str) -> Armed | None:
+    """The files of a machine that was armed; None where there are none that can be read."""
+    place = folder / ARMED / node
+    try:
+        index = json.loads((place / INDEX).read_bytes())
+        return Armed(place, index["token"], index["expected"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
