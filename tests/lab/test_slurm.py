@@ -1,0 +1,409 @@
+"""Slurm for real: controllers and nodes installed by the roles, jobs in their image, and changes that respect them."""
+
+import base64
+import json
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from bedplate.process import Finished
+from lab import slurmparts
+from lab.places import CHECKOUT, CONTROLLER, SERVICES_HOST, SITE, Places
+from lab.run import inside, on
+
+pytestmark = pytest.mark.lab
+NODES = ("n1", "n2", "n3", "n4")  # n1 and n2 are of training, n3 and n4 of spare
+PATIENCE_S = 300
+RUNBOOKS = sorted((CHECKOUT / "docs/operations").glob("*.md"))
+
+
+def bedplate(*words: str, check: bool = True) -> Finished:
+    return on(CONTROLLER, ["bedplate", *words], check=check, timeout_s=1800)
+
+
+def playbook(name: str, *words: str, check: bool = True) -> tuple[int, str]:
+    done = on(CONTROLLER, ["ansible-playbook", f"playbooks/{name}.yml", *words], check=False, timeout_s=1800)
+    assert not check or done.code == 0, done.out[-4000:] + done.err[-2000:]
+    return done.code, done.out + done.err
+
+
+def shell(host: str, script: str, *, check: bool = True) -> Finished:
+    return on(host, ["bash", "-c", script], check=check, timeout_s=PATIENCE_S)
+
+
+def user(name: str, script: str, *, host: str = "n1", check: bool = True) -> Finished:
+    """What an ordinary user types."""
+    return on(host, ["runuser", "-u", name, "--", "bash", "-c", f"cd; {script}"], check=check, timeout_s=PATIENCE_S)
+
+
+def node(name: str) -> tuple[set[str], str]:
+    """State flags and reason, as slurmctld has them."""
+    shown = json.loads(on(SERVICES_HOST, ["scontrol", "show", "node", name, "--json"]).out)["nodes"][0]
+    return set(shown["state"]), shown["reason"]
+
+
+def wait_for(what: str, true: Any) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        time.sleep(1)
+
+
+def idle(*names: str) -> None:
+    wait_for(f"{names} idle", lambda: all(node(name)[0] == {"IDLE"} for name in names))
+
+
+def events(after: int = 0) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(bedplate("ledger", "log", "--json").out)
+    return [event for event in found if event["id"] > after]
+
+
+def failed(name: str) -> str:
+    """Why a node failed last, as the ledger has it."""
+    mine = [e for e in events() if e["kind"] == "node.failed" and f"node:{name}" in e["subjects"]]
+    return str(mine[-1]["body"]["why"])
+
+
+def image() -> str:
+    """The squashfs of the lock, named by its digest, as it lies on a node."""
+    return on("n1", ["readlink", "-f", "/var/lib/bedplate/images/current.sqsh"]).out.strip()
+
+
+def write_environment(name: str, changes: Mapping[str, str] | None = None) -> None:
+    """A with other layers left out: what is tried here is the scheduler. changes: text -> its replacement."""
+    text = on(CONTROLLER, ["cat", f"{SITE}/environments/A.yml"]).out
+    text = text.replace("environment: A\n", f"environment: {name}\n")
+    for layer in ("driver", "fabric", "container"):
+        left_out = f'  {layer}: {{unmanaged: "the scheduler is tried"}}'
+        text = re.sub(rf"^  {layer}: .*$", left_out, text, flags=re.MULTILINE)
+    for old, new in (changes or {}).items():
+        assert old in text, text
+        text = text.replace(old, new)
+    on(CONTROLLER, ["tee", f"{SITE}/environments/{name}.yml"], stdin=text)
+
+
+@contextmanager
+def job(name: str, script: str, *words: str) -> Iterator[str]:
+    """A batch job that runs; ended afterwards, if it has not ended by itself."""
+    text = f"#!/bin/bash\n{script}\n"
+    argv = ["runuser", "-u", name, "--", "sbatch", "--parsable", "--chdir=/tmp", "--output=/dev/null", *words]
+    number = on("n1", argv, stdin=text).out.strip()
+    try:
+        wait_for(f"job {number} runs", lambda: shell("n1", f"squeue -h -j {number} -o %T").out.strip() == "RUNNING")
+        yield number
+    finally:
+        shell(SERVICES_HOST, f"scancel {number}", check=False)
+
+
+def accounted(number: str, fields: str) -> str:
+    return shell(SERVICES_HOST, f"sacct -X -n -P -j {number} -o {fields}").out.strip()
+
+
+@pytest.fixture(scope="module")
+def cluster(lab: Places) -> Places:
+    """S on the services host, N1 on the nodes; N2 differs in a value."""
+    if not on(CONTROLLER, ["test", "-e", f"{SITE}/environments/N1.lock.json"], check=False).code:
+        return lab
+    write_environment("N1")
+    write_environment("N2", {'nccl_debug: "WARN"': 'nccl_debug: "INFO"'})
+    for verb in ("build", "push", "import"):
+        bedplate("image", verb, "A")
+    for name in ("S", "N1", "N2"):
+        bedplate("lock", name)
+    bedplate("image", "place", "N1")
+    refused = bedplate("rollout", "N1", "--yes", check=False)  # before its controllers
+    assert refused.code != 0
+    assert "roll it out first: bedplate rollout S" in refused.out + refused.err
+    bedplate("rollout", "S", "--yes")
+    bedplate("rollout", "N1", "--yes")
+    return lab
+
+
+def test_nodes_are_idle_with_eight_gpus_and_no_configuration_of_their_own(cluster: Places) -> None:
+    idle(*NODES)
+    assert shell(SERVICES_HOST, "sinfo -h -N -o '%N %G' | sort -u").out.split("\n")[:-1] == [
+        f"{name} gpu:b200:8" for name in NODES
+    ]
+    for name in NODES:
+        assert on(name, ["ls", "/etc/slurm"]).out.split() == ["epilog.d", "health.d", "healthcheck.sh", "prolog.d"]
+
+
+def test_jobs_of_two_nodes_print_the_os_release_of_their_image(cluster: Places) -> None:
+    squashfs = image()
+    assert re.fullmatch(r"/var/lib/bedplate/images/sha256-[0-9a-f]{64}\.sqsh", squashfs)
+    done = user("alice", f"srun -t1 -N2 --container-image={squashfs} cat /etc/os-release")
+    assert done.out.count('VARIANT="Bedplate lab image a"') == 2
+    assert "VARIANT" not in user("alice", "srun -t1 -N2 cat /etc/os-release").out
+    mounts = "--container-mounts=/etc/bedplate:/mnt"
+    mounted = user("alice", f"srun -t1 -w n2 --container-image={squashfs} {mounts} cat /mnt/node.conf")
+    assert "NODE=n2\n" in mounted.out
+    missing = user("alice", "srun -t1 -w n2 --container-image=/none.sqsh true", check=False)
+    assert missing.code != 0
+    assert "/none.sqsh: No such file or directory" in missing.err
+
+
+def test_a_job_has_the_gpus_that_it_was_given_and_no_others(cluster: Places) -> None:
+    tried = 'for i in 0 1 2 3 4 5 6 7; do head -c1 /dev/nvidia$i 2>&1 | sed "s/.*: //"; done'
+    done = user("alice", f"srun -t1 -w n1 --gres=gpu:2 bash -c {shlex.quote(tried)}")
+    said = done.out.splitlines()
+    # No driver is behind the stand-ins: who may open one is told that.
+    assert said.count("No such device or address") == 2
+    assert said.count("Operation not permitted") == 6
+
+
+def test_prologs_make_enroots_directories_for_the_user_alone(cluster: Places) -> None:
+    user("alice", "srun -t1 -w n1 true")
+    for path in ("/run/enroot/user-2000", "/var/lib/enroot/data-user-2000", "/var/lib/enroot/cache-user-2000"):
+        assert on("n1", ["stat", "--format=%U %a", path]).out == "alice 700\n"
+
+
+def test_accounting_names_account_qos_and_gpus_of_a_job(cluster: Places) -> None:
+    with job("alice", "sleep 1", "--nodelist=n1", "--gres=gpu:2", "--time=1") as number:
+        wait_for("it ended", lambda: accounted(number, "State") == "COMPLETED")
+    assert accounted(number, "Account,User,QOS,State,ExitCode") == "main|alice|training|COMPLETED|0:0"
+    assert "gres/gpu=2" in accounted(number, "AllocTRES")
+    nobody = user("bob", "srun -t1 -A main true", check=False)
+    assert nobody.code != 0
+    assert "Invalid account" in nobody.err
+
+
+def test_a_job_on_the_spares_gives_way_to_main_training_and_is_queued_again(cluster: Places) -> None:
+    shell(SERVICES_HOST, "sacctmgr -i modify qos spare set gracetime=0")
+    try:
+        spare = ("--partition=spare", "--nodes=2", "--gres=gpu:8", "--time=10")
+        with job("bob", "sleep 600", *spare) as number:
+            done = user("alice", "srun -t1 -p spare -A main --qos=training -N2 --gres=gpu:8 hostname")
+            assert sorted(done.out.split()) == ["n3", "n4"]
+            restarts = f"scontrol show job {number} | grep -o 'Restarts=[0-9]*'"
+            assert shell(SERVICES_HOST, restarts).out.strip() == "Restarts=1"
+    finally:
+        shell(SERVICES_HOST, "sacctmgr -i modify qos spare set gracetime=120")
+
+
+@pytest.mark.parametrize("environment", ["S", "N1"])
+def test_a_second_converge_changes_nothing(cluster: Places, environment: str) -> None:
+    _, out = playbook("site", "-e", f"target={environment}")
+    recap = out.partition("PLAY RECAP")[2]
+    machines = [SERVICES_HOST] if environment == "S" else NODES
+    assert recap.count("changed=0") == len(machines), re.findall(r"TASK.*\n(?:(?!TASK).*\n)*?changed.*", out)
+
+
+def test_check_mode_predicts_what_converge_does_and_does_nothing(cluster: Places) -> None:
+    shell("n2", "echo '# a file that beats the controllers' > /etc/slurm/slurm.conf; rm /etc/slurm/prolog.d/50-enroot")
+    shell(SERVICES_HOST, "sacctmgr -i modify qos small set priority=7")
+    shell(SERVICES_HOST, "sed -i s/^ResumeTimeout.*/ResumeTimeout=60/ /etc/slurm/slurm.conf")
+    for environment, limit in (("N1", "n2"), ("S", SERVICES_HOST)):
+        changes = []
+        for mode in (["--check"], []):
+            _, out = playbook("site", "-e", f"target={environment}", "--limit", limit, *mode)
+            tasks = re.findall(r"^TASK \[(.*?)\] \*+\n((?:(?!TASK|PLAY).*\n)*)", out, re.MULTILINE)
+            changes.append({name for name, said in tasks if "changed: " in said})
+            if mode:
+                assert on("n2", ["test", "-e", "/etc/slurm/slurm.conf"]).code == 0
+        assert changes[0] == changes[1]
+        assert changes[0]
+    assert on("n2", ["test", "-e", "/etc/slurm/slurm.conf"], check=False).code == 1
+    assert "small|100" in shell(SERVICES_HOST, "sacctmgr -nP show qos format=name,priority").out
+    assert "ResumeTimeout           = 1800 sec" in shell("n1", "scontrol show config | grep ResumeTimeout").out
+    idle("n2")
+
+
+def test_a_change_waits_for_the_job_of_a_node_and_the_job_is_not_harmed(cluster: Places) -> None:
+    """n2 changes while alice's job runs on n1; n1 changes when it has ended."""
+    last = events()[-1]["id"]
+    with job("alice", "sleep 45; exit 0", "--nodelist=n1", "--gres=gpu:8", "--time=10") as number:
+        running = subprocess.Popen(
+            inside(CONTROLLER).argv(["ansible-playbook", "playbooks/rollout.yml", "-e", "target=N2"]),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        wait_for("n1 draining", lambda: node("n1")[0] & {"DRAIN"} or running.poll() is not None)
+        state, reason = node("n1")
+        assert {"DRAIN"} <= state
+        assert reason.startswith("bedplate: rollout ")
+        assert shell("n1", "cat /etc/nccl.conf").out.endswith("NCCL_DEBUG=WARN\n"), "changed under a job"
+        out = running.communicate(timeout=1800)[0]
+        assert running.returncode == 0, out[-3000:]
+        assert accounted(number, "State,ExitCode") == "COMPLETED|0:0"
+    restarted = shell(SERVICES_HOST, f"sacct -X -n -P -D -j {number} -o State").out.split()
+    assert restarted == ["COMPLETED"], "it ran once"
+    ended = {s for e in events(last) if e["kind"] == "node.done" for s in e["subjects"] if s.startswith("node:")}
+    assert ended == {f"node:{name}" for name in NODES}
+    idle(*NODES)
+    assert all(on(name, ["cat", "/etc/nccl.conf"]).out.endswith("NCCL_DEBUG=INFO\n") for name in NODES)
+
+
+def test_a_job_that_does_not_end_in_time_is_named_and_its_node_goes_on_as_it_was(cluster: Places) -> None:
+    changes = {'drain_timeout_s: "120"': 'drain_timeout_s: "5"', 'nccl_debug: "WARN"': 'nccl_debug: "TRACE"'}
+    write_environment("N3", changes)
+    bedplate("lock", "N3")
+    with job("alice", "sleep 600", "--nodelist=n2", "--job-name=llama", "--time=20") as number:
+        code, _ = playbook("rollout", "-e", "target=N3", "--limit", "n2", check=False)
+        assert code != 0
+        assert failed("n2") == f"n2 still runs {number} alice llama after 5 s: nothing was changed on it"
+        assert node("n2")[0] == {"MIXED"}, "it is not drained for nothing"
+        assert on("n2", ["cat", "/etc/nccl.conf"]).out.endswith("NCCL_DEBUG=INFO\n")
+        assert accounted(number, "State") == "RUNNING"
+    bedplate("rollout", "N2", "--yes", "--nodes", "n2")
+    idle("n2")
+
+
+def test_a_node_that_somebody_else_drained_is_changed_and_stays_drained(cluster: Places) -> None:
+    shell(SERVICES_HOST, "scontrol update nodename=n3 state=drain reason='rma 4711: fan'")
+    try:
+        _, out = playbook("rollout", "-e", "target=N1", "--limit", "n3")
+        state, reason = node("n3")
+        assert {"IDLE", "DRAIN"} <= state
+        assert reason == "rma 4711: fan"
+        assert "left drained: rma 4711: fan (root)" in out
+        assert on("n3", ["cat", "/etc/nccl.conf"]).out.endswith("NCCL_DEBUG=WARN\n")
+    finally:
+        shell(SERVICES_HOST, "scontrol update nodename=n3 state=resume")
+
+
+def test_a_node_with_seven_of_eight_gpus_is_named_and_not_given_back(cluster: Places) -> None:
+    on("n4", ["rm", "/dev/nvidia7"])
+    code, _ = playbook("rollout", "-e", "target=N1", "--limit", "n4", check=False)
+    assert code != 0
+    assert "n4 has 7 of 8 GPUs: /dev/nvidia7 is missing" in failed("n4")
+    state, reason = node("n4")
+    assert "DRAIN" in state
+    assert reason.startswith("bedplate: rollout")
+    on("n4", ["systemd-tmpfiles", "--create", "--boot", "/etc/tmpfiles.d/lab-stand-in-gpus.conf"])
+    bedplate("rollout", "N1", "--yes", "--nodes", "n4")
+    idle("n4")
+
+
+# As on a node whose slurmd was told of the devices that there are.
+SEVEN = """
+cp /run/slurm/conf/*.conf /etc/slurm/
+sed -i 's/nvidia.0-7./nvidia[0-6]/' /etc/slurm/gres.conf
+sed -i 's/^SLURMD_OPTIONS.*//' /etc/default/slurmd
+systemctl restart slurmd
+"""
+
+
+def test_slurms_own_drain_of_a_node_that_lost_a_gpu_is_not_lifted(cluster: Places) -> None:
+    """Slurm says "gres/gpu count reported lower than configured"; repaired or not, that drain is not ours."""
+    on("n4", ["rm", "/dev/nvidia7"])
+    try:
+        shell("n4", SEVEN)
+        wait_for("Slurm's drain", lambda: "gres/gpu count reported lower than configured (7 < 8)" in node("n4")[1])
+    finally:
+        on("n4", ["systemd-tmpfiles", "--create", "--boot", "/etc/tmpfiles.d/lab-stand-in-gpus.conf"])
+    _, out = playbook("site", "-e", "target=N1", "--limit", "n4")
+    state, reason = node("n4")
+    assert "DRAIN" in state, "it was repaired, and by Slurm's word it stays drained"
+    assert "INVALID_REG" not in state
+    assert "gres/gpu count" in reason
+    assert "left drained: gres/gpu count reported lower" in out
+    shell(SERVICES_HOST, "scontrol update nodename=n4 state=resume")
+    idle("n4")
+
+
+def test_a_plug_in_of_another_slurm_is_refused_before_any_node_changes(cluster: Places) -> None:
+    fitting, other = (
+        f'nvslurm-plugin-pyxis: "{version}"' for version in (slurmparts.PYXIS, slurmparts.PYXIS_FOR_OTHER)
+    )
+    write_environment("X", {fitting: other})
+    refused = bedplate("lock", "X", check=False)
+    assert refused.code != 0
+    assert "PYXIS-ABI" in refused.err
+    assert "was built for Slurm 25.05" in refused.err
+    lifted = 'exceptions: [{rule: PYXIS-ABI, reason: "to see what the nodes say", approved_by: Ann}]'
+    write_environment("Y", {fitting: other, "\nrollout:": f"\n{lifted}\n\nrollout:"})
+    bedplate("lock", "Y")
+    before, last = [shell(name, "dpkg -l | sha256sum").out for name in NODES], events()[-1]["id"]
+    refused = bedplate("rollout", "Y", "--yes", check=False)
+    assert refused.code != 0
+    assert "was built for Slurm 25.05" in refused.out + refused.err
+    assert [shell(name, "dpkg -l | sha256sum").out for name in NODES] == before
+    assert not [e for e in events(last) if e["kind"] == "step.ended" and e["body"]["step"].startswith("Drain")]
+    idle(*NODES)
+    bedplate("rollout", "N1", "--yes", "--recheck")
+
+
+def test_a_plug_in_that_somebody_put_there_is_refused_with_the_way_to_mend_it(cluster: Places) -> None:
+    plugin = f"/{slurmparts.PLUGIN}"
+    wrong = next(cluster.cache.glob("spank-*/other.so")).read_bytes()
+    on("n2", ["cp", "-p", plugin, "/root/kept.so"])
+    on("n2", ["sh", "-c", f"base64 --decode > {plugin}"], stdin=base64.b64encode(wrong).decode())
+    try:
+        code, _ = playbook("site", "-e", "target=N1", "--limit", "n2", check=False)
+        assert code != 0
+        assert "somebody put another file there (run: apt-get install --reinstall nvslurm-plugin-pyxis=" in failed("n2")
+        assert node("n2")[0] == {"IDLE"}
+    finally:
+        on("n2", ["mv", "/root/kept.so", plugin])
+    bedplate("rollout", "N1", "--yes", "--nodes", "n2")
+
+
+def test_without_controllers_nothing_begins(cluster: Places) -> None:
+    on(SERVICES_HOST, ["systemctl", "stop", "slurmctld"])
+    try:
+        code, _ = playbook("site", "-e", "target=N1", "--limit", "n1", check=False)
+        assert code != 0
+        assert "slurmctld on svc does not answer, and nodes cannot be drained without it" in failed("n1")
+    finally:
+        on(SERVICES_HOST, ["systemctl", "start", "slurmctld"])
+    bedplate("rollout", "N1", "--yes", "--nodes", "n1")
+    idle("n1")
+
+
+def test_the_database_listens_to_its_own_machine_and_its_password_is_nowhere_else(cluster: Places) -> None:
+    listening = shell(SERVICES_HOST, "ss -Hltn 'sport = :3306'").out.split()
+    assert listening[3] == "127.0.0.1:3306"
+    assert on(SERVICES_HOST, ["stat", "--format=%U %a", "/etc/slurm/slurmdbd.conf"]).out == "slurm 600\n"
+    for secret in ("munge.key", "slurmdbd.password"):
+        text = on(CONTROLLER, ["cat", f"{SITE}/secrets/{secret}"]).out.strip()
+        found = shell(CONTROLLER, f"grep -rlF {shlex.quote(text)} {SITE} /var/log /tmp /root", check=False).out.split()
+        assert found == [f"{SITE}/secrets/{secret}"]
+        for host in (SERVICES_HOST, "n1"):
+            search = f"grep -rlF {shlex.quote(text)} /etc /var/log /tmp /root"
+            said = shell(host, f"{search}; journalctl | grep -cF {shlex.quote(text)}", check=False)
+            places = {"munge.key": "/etc/munge/munge.key", "slurmdbd.password": "/etc/slurm/slurmdbd.conf"}
+            own = [places[secret]] if secret == "munge.key" or host == SERVICES_HOST else []
+            assert said.out.split() == [*own, "0"]
+
+
+def blocks() -> list[tuple[str, str, str]]:
+    """Runbook, machine and commands of each fenced block that says where it is typed."""
+    found = []
+    for page in RUNBOOKS:
+        for host, script in re.findall(r"^```bash on=(\w+)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+            found.append((page.stem, host, script))
+    return found
+
+
+@pytest.mark.parametrize(("page", "host", "script"), blocks(), ids=[f"{b[0]}-{i}" for i, b in enumerate(blocks())])
+def test_the_commands_of_the_runbooks_do_what_they_say(cluster: Places, page: str, host: str, script: str) -> None:
+    machine = {"controller": CONTROLLER, "services": SERVICES_HOST, "node": "n1"}[host]
+    done = on(machine, ["bash", "-euc", script], check=False, timeout_s=PATIENCE_S)
+    assert done.code == 0, f"docs/operations/{page}.md: {script}{done.out}{done.err}"
+
+
+def test_an_upgrade_and_the_way_back_with_a_reboot_leave_a_job_alone(cluster: Places) -> None:
+    """A to B and back over every layer, on four nodes; a job of hours' kind runs on one of them meanwhile."""
+    for verb in ("build", "push", "import"):
+        bedplate("image", verb, "B")
+    for name in ("A", "B"):
+        bedplate("lock", name)
+        bedplate("image", "place", name)
+    bedplate("rollout", "A", "--yes")
+    idle(*NODES)
+    boots = {name: on(name, ["cat", "/proc/sys/kernel/random/boot_id"]).out for name in NODES}
+    for target in ("B", "A"):
+        with job("alice", "sleep 60", "--nodelist=n2", "--gres=gpu:8", "--time=30") as number:
+            bedplate("rollout", target, "--yes")
+            assert accounted(number, "State,ExitCode") == "COMPLETED|0:0"
+        idle(*NODES)
+        now = {name: on(name, ["cat", "/proc/sys/kernel/random/boot_id"]).out for name in NODES}
+        assert all(now[name] != boots[name] for name in NODES), "another driver is loaded by a reboot"
+        boots = now
+        done = user("alice", f"srun -t1 -N2 --container-image={image()} cat /etc/os-release")
+        assert done.out.count(f'VARIANT="Bedplate lab image {target.lower()}"') == 2
