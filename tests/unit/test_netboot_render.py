@@ -208,6 +208,40 @@ def test_dnsmasq_takes_its_configuration(made: Recipe, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_grub_can_read_its_scripts() -> None:
+    program = shutil.which("grub-script-check")
+    if program is None:
+        pytest.skip("no grub-script-check here")
+    for path in [*GOLDENS.glob("*/install.grub"), GOLDENS / "common/grub.cfg"]:
+        subprocess.run([program, path], check=True)
+
+
+def test_another_environment_is_another_instance_for_cloud_init(made: Recipe) -> None:
+    other = recipe(lock=locked(set_at(lock_document(), "environment", "A") | {"spec_sha256": digest("e")}))
+    ids = {yaml.safe_load(files(each, "gpu001")["meta-data"])["instance-id"] for each in (made, other)}
+    assert len(ids) == 2
+
+
+def test_a_live_system_of_debian_is_fetched_as_its_initrd_wants_it(tmp_path: Path) -> None:
+    write_example(tmp_path / "site")
+    replace_in(tmp_path / "site/fleet.yml", "  addressing: static\n", "  addressing: static\n  live: live-boot\n")
+    replace_in(tmp_path / "site/fleet.yml", "ubuntu-24.04.5-live-server-amd64.iso", "root.squashfs")
+    texts = files(recipe(open_site(tmp_path / "site")), "ctl1")
+    assert " boot=live fetch=http://10.20.0.34:8080/files/root.squashfs ip=dhcp " in texts["install.grub"]
+    for name in ("install.grub", "install.ipxe"):
+        assert lint(texts[name].encode(), name).findings == ()
+
+
+def test_an_ordinary_login_gets_sudo_and_root_none(tmp_path: Path) -> None:
+    write_example(tmp_path / "site")
+    replace_in(tmp_path / "site/fleet.yml", "  user: root\n", "  user: ops\n")
+    text = files(recipe(open_site(tmp_path / "site")), "gpu001")["user-data"]
+    assert lint(text.encode(), "user-data").findings == ()
+    installed = yaml.safe_load(text)["autoinstall"]["user-data"]
+    assert installed["write_files"][0]["content"] == "ops ALL=(ALL) NOPASSWD:ALL\n"
+    assert "disable_root" not in installed
+
+
 def test_grub_looks_a_machine_up_by_serial_where_that_can_be_a_name_and_by_each_mac(made: Recipe) -> None:
     node = made.fleet.nodes["ctl1"]
     assert grub_names(node) == ["EXAMPLE-000669.cfg", f"{node.boot_mac}.cfg", f"{node.bond_macs[0]}.cfg"]

@@ -4,6 +4,7 @@ The files lie in FOLDER/armed/NODE, for the boot server and root alone; the ledg
 written first: a machine whose event is missing is not armed, and one whose files are of another token is refused.
 """
 
+import hashlib
 import json
 import secrets
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,8 @@ from typing import Any
 from bedplate.decide.netboot.protocol import Install, arming, hash_token, recorded
 from bedplate.decide.netboot.recipe import TOKEN
 from bedplate.ledger.store import Ledger
+from bedplate.model.faults import Fault
+from bedplate.model.netboot import Netboot
 from bedplate.sources.trees import write_tree
 
 ARMED = "armed"
@@ -36,6 +39,26 @@ class Armed:
 
     def file(self, name: str) -> bytes:
         return (self.folder / name).read_bytes()
+
+
+def file_faults(folder: Path, netboot: Netboot) -> list[Fault]:
+    """What is wrong with the image, kernel and initrd that machines will fetch: not there, or other bytes.
+
+    Kernel and initrd of another image end in "Unable to find a live file system on the network".
+    """
+    faults = []
+    for role in (netboot.image, netboot.kernel, netboot.initrd):
+        path = folder / "files" / role.name
+        try:
+            with path.open("rb") as file:
+                found = "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as fault:
+            faults.append(Fault(str(path), None, f"cannot be read: {fault.strerror}", "put it there"))
+            continue
+        if found != role.sha256:
+            remedy = "one image, and the kernel and initrd out of it"
+            faults.append(Fault(str(path), None, f"is {found}, fleet.yml says {role.sha256}", remedy))
+    return faults
 
 
 def arm(

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from bedplate.act.arming import arm, disarm
+from bedplate.act.arming import arm, disarm, file_faults
 from bedplate.act.bootserver import BootServer, forget, serving
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
@@ -180,6 +180,9 @@ def arm_command(
     site.refuse_example("netboot arm")
     files, index = rendered(site, environment, node_names(site, nodes), netboot_secrets(site.root, vault_password_file))
     refuse_faulty(files)
+    assert site.fleet.netboot is not None  # noqa: S101  what is rendered has it
+    if faults := file_faults(folder, site.fleet.netboot):
+        raise BadInput(faults)
     until = datetime.now(UTC) + timedelta(hours=hours)
     with Ledger.open(site.ledger_url) as ledger:
         now = fold_installs(ledger.events(kinds=KINDS))

@@ -1,0 +1,121 @@
+"""The program that a machine runs while it is installed: what it compares, and when it stops."""
+
+# ruff: noqa: E501  tables stand in one line
+
+import dataclasses
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from bedplate.act.arming import file_faults
+from bedplate.decide.netboot import protocol
+from bedplate.model.canonical import sha256
+from bedplate.model.netboot import BootFile
+from unit.netboot_sample import ROOT, example
+
+EXPECTED = {
+    "node": "n1", "serial": "SN-1", "macs": ["02:00:00:00:01:00"], "boot_disk_serials": ["DISK-1", "DISK-2"], "disks": 3,
+    "url": "http://127.0.0.1:9", "path": "n1/TOKEN",
+}  # fmt: skip
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("node_program", ROOT / "autoinstall/node.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "PAUSE_S", 0)
+    return module
+
+
+def inventory(**changed: Any) -> dict[str, Any]:
+    disks = [
+        {"name": "sda", "serial": "DISK-1"},
+        {"name": "sdb", "serial": "DISK-2"},
+        {"name": "nvme0n1", "serial": None},
+    ]
+    return {"dmi": {"product_serial": "SN-1"}, "disks": disks, "nics": [{"mac": "02:00:00:00:01:00"}]} | changed
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {}, {"dmi": {"product_serial": "X"}}, {"dmi": {}}, {"nics": []}, {"disks": []},
+        {"disks": [{"name": "sda", "serial": "DISK-1"}, {"name": "sdb", "serial": "DISK-1"}, {"name": "c", "serial": "DISK-2"}]},
+    ],
+)  # fmt: skip
+def test_the_machine_and_the_server_judge_alike(node: ModuleType, changed: dict[str, Any]) -> None:
+    found = inventory(**changed)
+    assert list(node.differences(EXPECTED, found)) == protocol.differences(EXPECTED, found)
+
+
+@pytest.mark.parametrize(
+    ("status", "found", "ends", "told"),
+    [
+        (200, inventory(), 0, []),
+        (409, inventory(), 1, ["the boot server answered 409: another disk"]),
+        (0, inventory(), 1, ["the boot server answered nothing: another disk"]),
+        (
+            200,
+            inventory(disks=[]),
+            1,
+            ["boot disk DISK-1: 0 disks", "boot disk DISK-2: 0 disks", "0 disks, expected 3"],
+        ),
+    ],
+)
+def test_nothing_is_wiped_unless_all_fits_and_the_server_said_so(
+    node: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    status: int, found: dict[str, Any], ends: int, told: list[str],
+) -> None:  # fmt: skip
+    sent = []
+    monkeypatch.setattr(node, "inventory", lambda: found)
+    monkeypatch.setattr(node, "send", lambda *words: sent.append(words) or (status, "another disk"))  # type: ignore[func-returns-value]
+    assert node.tell_inventory(EXPECTED) == ends
+    said = capsys.readouterr().err.splitlines()
+    assert [
+        line.partition("STOPPED before anything was wiped: ")[2][: len(want)]
+        for line, want in zip(said, told, strict=True)
+    ] == told
+    assert sent[0][0] == "http://127.0.0.1:9/inventory/n1/TOKEN"
+    assert json.loads(sent[0][1])["found"] == found
+
+
+def test_a_server_that_does_not_answer_is_asked_again_and_then_is_none(node: ModuleType) -> None:
+    status, said = node.send("http://127.0.0.1:9/x", b"", "text/plain")
+    assert status == 0
+    assert "refused" in said
+
+
+def test_disks_of_the_machine_itself_are_told_and_no_others(node: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = [
+        ("sda", "disk", "sata"),
+        ("nvme0n1", "disk", "nvme"),
+        ("loop0", "loop", None),
+        ("zram0", "disk", None),
+        ("sdz", "disk", "usb"),
+    ]
+    monkeypatch.setattr(
+        node, "lsblk", lambda: [dict(zip(("name", "type", "tran"), each, strict=True)) for each in devices]
+    )
+    found = node.inventory()
+    json.dumps(found)
+    assert [disk["name"] for disk in found["disks"]] == ["sda", "nvme0n1"]
+
+
+def test_the_files_that_machines_fetch_are_those_of_the_fleet(tmp_path: Path) -> None:
+    netboot = example().fleet.netboot
+    assert netboot is not None
+    faults = file_faults(tmp_path, netboot)
+    assert [fault.found for fault in faults] == ["cannot be read: No such file or directory"] * 3
+    (tmp_path / "files").mkdir()
+    for role in (netboot.image, netboot.kernel, netboot.initrd):
+        (tmp_path / "files" / role.name).write_bytes(b"x")
+    assert all("fleet.yml says" in fault.found for fault in file_faults(tmp_path, netboot))
+    right = {role: BootFile(getattr(netboot, role).name, sha256(b"x")) for role in ("image", "kernel", "initrd")}
+    assert file_faults(tmp_path, dataclasses.replace(netboot, **right)) == []  # type: ignore[arg-type]
