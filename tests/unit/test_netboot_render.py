@@ -12,10 +12,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from bedplate.cli.netboot import refuse_faulty, render_netboot
+from bedplate.cli.netboot import netboot, refuse_faulty, render_netboot
 from bedplate.decide.autoinstall.lint import lint
 from bedplate.decide.lockdoc import lock_text
 from bedplate.decide.netboot.recipe import COMMON_FILES, NODE_FILES, TOKEN, Recipe, grub_names, quoted
+from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import sha256
 from bedplate.model.faults import BadInput, Refused
 from bedplate.model.fleet import parse_fleet
@@ -410,6 +411,38 @@ def test_the_command_writes_what_the_recipe_says_and_nothing_half(site: Path, tm
     assert run(site, "--nodes", "gpu001", "--out", out).exception is None
     assert not (out / "nodes/gpu002").exists()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_arm_names_what_will_be_wiped_asks_and_then_arms(site: Path, tmp_path: Path) -> None:
+    replace_in(site / "fleet.yml", "example: true", "example: false")
+    text = (site / "fleet.yml").read_text()
+    (site / "fleet.yml").write_text(re.sub(r"sha256:[0-9a-f]{64}", sha256(b"x"), text))
+    folder = tmp_path / "netboot"
+    words = ["arm", "A", "--nodes", "gpu[001-002]", "--approved-by", "Ann Lee", "--dir", str(folder)]
+    words += ["--vault-password-file", str(site.parent / "password")]
+
+    def armed(answer: str) -> Any:
+        return CliRunner().invoke(netboot, words, obj=site, standalone_mode=False, input=answer)
+
+    missing = armed("y\n")
+    assert isinstance(missing.exception, BadInput)
+    assert len(missing.exception.faults) == 3
+    (folder / "files").mkdir(parents=True)
+    for name in ("ubuntu-24.04.5-live-server-amd64.iso", "vmlinuz-24.04.5", "initrd-24.04.5"):
+        (folder / "files" / name).write_bytes(b"x")
+    refused_ = armed("n\n")
+    assert "gpu001  serial EXAMPLE-000001  EXM2A000001 EXM2B000001" in refused_.output
+    assert not (folder / "armed").exists()
+    done = armed("y\n")
+    assert done.exception is None, done.exception
+    assert "armed until" in done.output
+    with Ledger.read(open_site(site).ledger_url) as ledger:
+        events = list(ledger.events(kinds=["netboot.armed"]))
+    assert [event.subjects[0] for event in events] == ["node:gpu001", "node:gpu002"]
+    assert (events[0].body["approved_by"], events[0].body["wipes"]) == ("Ann Lee", ["EXM2A000001", "EXM2B000001"])
+    seed = (folder / "armed/gpu001/user-data").read_text()
+    assert TOKEN not in seed
+    assert lint(seed.encode(), "user-data").findings == ()
 
 
 def test_a_directory_of_somebody_else_is_left_alone(site: Path, tmp_path: Path) -> None:

@@ -39,7 +39,10 @@ def _reporter(report: Report, path: Path, handler: dict[str, Any]) -> None:
 
 _REPORTER = Keys(
     {
-        "type": word("print", "webhook", "none", rule="reporting"),
+        "type": word("print", "webhook", "journald", "log", "none", rule="reporting"),
+        "identifier": Text(),
+        "timeout": Number(1, 3600),
+        "retries": Items(Number(0, 3600)),
         "endpoint": URL,
         "level": word("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL"),
         **dict.fromkeys(("consumer_key", "token_key"), Text()),
