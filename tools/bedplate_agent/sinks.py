@@ -166,4 +166,5 @@ def _escaped(text: str) -> str:
 
 
 def _label(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    clean = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return clean.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,205 @@
+"""The runner: deadlines that hold, groups that end, drivers that are asked once, one run at a time."""
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from bedplate.observe.agentfile import agent, agent_sha256
+from bedplate_agent import recording, runner
+from bedplate_agent.command import look, may_load
+from bedplate_agent.probe import ABSENT, ACTIVE, DONE, DRIVER, LATE, LOG, SERVICES, SYSFS, UNASKED, Probe, Raw
+from bedplate_agent.profile import Profile
+from bedplate_agent.runner import run
+from bedplate_agent.verdict import ERROR
+from unit.health.replays import replay
+from unit.health.standins import program
+
+SH = "/bin/sh"
+
+
+def sh(name: str, script: str, *, stage: str = SERVICES, deadline_s: float = 60) -> Probe:
+    return Probe(name, stage, deadline_s, (SH, "-c", script))
+
+
+def running(mark: str) -> list[str]:
+    """Processes whose command line has this word, zombies left out."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if mark in path.read_text():
+                found.append(path.parent.name)
+    return found
+
+
+def test_what_a_program_says_is_kept_with_its_exit_code() -> None:
+    raws = run([sh("good", "echo out; echo err >&2"), sh("bad", "echo no; exit 3")])
+    assert (raws["good"].state, raws["good"].out, raws["good"].err, raws["good"].code) == (DONE, "out\n", "err\n", 0)
+    assert (raws["bad"].state, raws["bad"].code) == (DONE, 3)
+
+
+def test_a_program_runs_in_the_c_locale_with_nothing_else_of_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    monkeypatch.setenv("SECRET", "x")
+    said = dict(line.split("=", 1) for line in run([Probe("env", SERVICES, 60, ("env",))])["env"].out.splitlines())
+    assert said["LC_ALL"] == "C"
+    assert not {"SECRET", "LANG"} & said.keys()
+
+
+def test_a_program_that_does_not_end_is_ended_with_all_that_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "TERM_S", 0.3)
+    script = "trap '' TERM; sh -c 'trap \"\" TERM; sleep 987654' & sleep 987654"
+    raw = run([sh("hangs", f"echo before; {script}", deadline_s=0.5)])["hangs"]
+    assert raw.state == LATE
+    assert raw.out == "before\n"
+    end = time.monotonic() + 60
+    while running("987654") and time.monotonic() < end:
+        time.sleep(0.05)
+    assert running("987654") == []
+
+
+def test_a_program_that_is_not_there_is_absent_and_a_shell_is_not_asked() -> None:
+    raws = run(
+        [Probe("none", SERVICES, 60, ("no-such-program; echo hello",)), Probe("not", SERVICES, 60, (SH, "/none"))]
+    )
+    assert raws["none"].state == ABSENT
+    assert raws["not"].state == DONE
+    assert raws["not"].code
+
+
+def test_stages_come_in_their_order_whatever_the_list_says(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    probes = [sh(stage, f"echo {stage} >> {log}", stage=stage) for stage in (DRIVER, SERVICES, SYSFS, LOG)]
+    run(probes)
+    assert log.read_text().split() == [LOG, SYSFS, SERVICES, DRIVER]
+
+
+def test_a_driver_that_does_not_answer_is_not_asked_again() -> None:
+    raws = run([
+        sh("other", "echo still", stage=SYSFS), sh("smi", "sleep 9876", stage=DRIVER, deadline_s=0.3),
+        sh("nvlink_status", "echo asked", stage=DRIVER),
+    ])  # fmt: skip
+    assert raws["other"].out == "still\n"
+    assert raws["smi"].state == LATE
+    assert raws["nvlink_status"].state == UNASKED
+    assert "got no answer" in raws["nvlink_status"].why
+
+
+def test_what_is_left_when_the_time_is_up_says_so() -> None:
+    raws = run([sh("first", "sleep 0.6", stage=LOG), sh("second", "echo no", stage=SYSFS)], deadline_s=0.4)
+    assert raws["second"].state == UNASKED
+    assert "time of the run" in raws["second"].why
+
+
+def test_nothing_that_loads_the_node_runs_without_a_word_for_it() -> None:
+    assert run([sh("burn", "echo hot", stage=ACTIVE)])["burn"].state == UNASKED
+    assert run([sh("burn", "echo hot", stage=ACTIVE)], may_load=lambda _: "")["burn"].out == "hot\n"
+
+
+USED = "<processes><process_info><pid>7</pid><process_name>python</process_name></process_info>"
+
+
+@pytest.mark.parametrize(
+    ("probe", "old", "new", "why"),
+    [
+        ("gres", '"IDLE"', '"ALLOCATED"', "ALLOCATED"),
+        ("gres", '"DRAIN"', '"CLOUD"', "neither drained nor reserved"),
+        ("gres", '"state"', '"states"', "is not known"),
+        ("smi", "<processes>\n", USED, "a process uses a GPU: gpu0 7 python"),
+        ("smi", "<attached_gpus>8", "<attached_gpus>7", "is not known"),
+    ],
+)
+def test_a_node_is_loaded_only_where_slurm_keeps_jobs_away_and_no_process_uses_a_gpu(
+    probe: str, old: str, new: str, why: str
+) -> None:
+    record = replay("base-b200-580")
+    profile = Profile(record.profile)
+    assert may_load(record.raws, profile) == ""
+    text = record.raws[probe].out
+    assert old in text
+    assert why in may_load({**record.raws, probe: Raw(DONE, text.replace(old, new), code=0)}, profile)
+
+
+def test_a_run_waits_for_another_and_says_so_when_that_does_not_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bedplate_agent.command.LOCK_WAIT_S", 0.3)
+    lock = tmp_path / "lock"
+    hold = f"import fcntl, time; f = open({str(lock)!r}, 'w'); fcntl.lockf(f, 2); print(1, flush=True); time.sleep(999)"
+    with subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE) as holder:
+        try:
+            assert holder.stdout is not None
+            holder.stdout.readline()
+            result, raws = look(replay("base-b200-580").profile, ["passive"], "r", lock=str(lock))
+        finally:
+            holder.kill()
+    assert result.verdict == ERROR
+    assert {raw.state for raw in raws.values()} == {UNASKED}
+    with lock.open("w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_record_reads_back_as_it_was(tmp_path: Path) -> None:
+    before = replay("base-h200-550")
+    recording.save(str(tmp_path / "case"), before)
+    assert recording.load(str(tmp_path / "case")) == before
+
+
+@pytest.mark.parametrize("index", ["", "{}", '{"schema": 1}', '{"schema": 1, "probes": {"smi": {"out": "none"}}}'])
+def test_a_damaged_record_is_none(tmp_path: Path, index: str) -> None:
+    (tmp_path / "record.json").write_text(index)
+    with pytest.raises(recording.BadRecord):
+        recording.load(str(tmp_path))
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def test_the_agent_is_the_same_bytes_each_time_it_is_built() -> None:
+    first, digest = agent(), agent_sha256()
+    agent.cache_clear()
+    assert agent() == first
+    assert agent_sha256() == digest
+    assert first.startswith(b"#!/usr/bin/env python3\nPK")
+
+
+def pythons() -> list[str]:
+    """The oldest Python that nodes have, where there is one, and ours."""
+    old = sorted(Path("/root/.pyenv/versions").glob("3.10.*/bin/python3.10")) if os.access("/root", os.X_OK) else []
+    return [sys.executable, *(str(path) for path in [Path("/usr/bin/python3.10"), *old] if path.exists())]
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_the_file_runs_alone_and_judges_as_the_checkout_does(tmp_path: Path, python: str) -> None:
+    file = tmp_path / "agent.pyz"
+    file.write_bytes(agent())
+    folder = Path(__file__).with_name("health") / "replays" / "fault-21-remap-pending"
+    words = [python, "-I", "-S", str(file), "run", "--replay", str(folder), "--class", "passive,slow,idle,active"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith("FAIL   gpu.remap_pending gpu3: a remapped row waits for a reset  [reset]\n")
+
+
+@pytest.mark.parametrize("words", [["walk"], ["run"], ["run", "--profile"], ["run", "--colour", "red"], []])
+def test_wrong_use_is_told_apart_from_a_verdict(words: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-m", "bedplate_agent", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr.startswith("bedplate health agent: ")
+
+
+def test_a_run_on_this_machine_asks_everything_and_believes_nothing_that_is_not_there(tmp_path: Path) -> None:
+    program(tmp_path / "nvidia-smi", "#!/bin/sh\necho 'NVIDIA-SMI has failed'; exit 9\n")
+    result, raws = look(
+        replay("base-b200-580").profile, ["passive"], "r", lock=str(tmp_path / "lock"), path=str(tmp_path)
+    )
+    assert result.verdict == "FAIL"
+    assert {"journal", "pci", "host", "smi", "mount:/", "processes"} <= raws.keys()
+    assert raws["host"].state == DONE
+    assert raws["processes"].state == DONE
+    named = [f for f in result.findings if f.check == "driver.responds"]
+    assert [f.message for f in named] == ["nvidia-smi ended with 9: NVIDIA-SMI has failed"]
