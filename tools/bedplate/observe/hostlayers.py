@@ -32,7 +32,7 @@ echo == settings
 sed -n 's/^\\([a-z][^=]*\\) = \\(.*\\)$/\\1 \\2/p' {sysctl} 2>/dev/null | while read -r key value; do
   echo "$key=$value=$(sysctl -n "$key" 2>/dev/null | tr '\\t' ' ')"
 done
-echo == mounts; findmnt --raw --noheadings --output TARGET,OPTIONS --real 2>/dev/null | grep -E '^({mounts}) '
+echo == mounts; findmnt --raw --noheadings --output TARGET,OPTIONS 2>/dev/null | grep -E '^({mounts}) '
 echo == upgrade
 LC_ALL=C apt-get -s -qq -o Debug::NoLocking=1 dist-upgrade 2>&1 | sed -n 's/^\\(Inst\\|Remv\\|E:\\) */\\1 /p'
 echo == end
