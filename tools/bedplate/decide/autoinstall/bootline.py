@@ -73,7 +73,7 @@ def _line(line: str, kind: str) -> list[tuple[str, str, str]]:
     if kind == "ipxe" and not any(word.startswith("initrd=") for word in given):
         found.append(("boot-initrd", "no initrd=NAME on the command line", "add it, with the name of the initrd"))
     if not any(word.startswith("BOOTIF=") for word in given):
-        found.append(("boot-interface", "no BOOTIF= on the command line", "BOOTIF=01-${net0/mac:hexhyp} in iPXE"))
+        found.append(("boot-interface", "no BOOTIF= on the command line", "BOOTIF=01-${netX/mac:hexhyp} in iPXE"))
     if len(arguments.encode()) > COMMAND_LINE_BYTES:
         found.append(("size", f"{len(arguments.encode())} bytes, a kernel takes {COMMAND_LINE_BYTES}", "shorten it"))
     return found
