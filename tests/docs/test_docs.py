@@ -29,6 +29,13 @@ def test_the_page_of_commands_is_what_the_commands_say() -> None:
     assert written == said.stdout, "run: python tests/docs/reference.py > docs/commands.md"
 
 
+def test_the_page_of_checks_is_what_the_checks_say() -> None:
+    said = subprocess.run(
+        [sys.executable, ROOT / "tests/docs/checks.py"], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert (ROOT / "docs/checks.md").read_text() == said.stdout, "run: python tests/docs/checks.py > docs/checks.md"
+
+
 @pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[path for path, _ in COMMANDS])
 def test_every_command_has_help_with_an_example_and_json(path: str, command: click.Command) -> None:
     assert command.help is not None

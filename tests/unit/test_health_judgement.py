@@ -1,7 +1,6 @@
 """Limits, profiles, sinks and the comparison with the fleet."""
 
 import json
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -198,7 +197,3 @@ def test_nodes_of_different_profiles_are_not_compared() -> None:
 @given(st.lists(st.floats(1, 1e6), min_size=PEERS, max_size=60))
 def test_most_of_a_fleet_are_never_outliers(values: list[float]) -> None:
     assert len(outliers(fleet(values))) <= len(values) / 2
-
-
-def test_the_page_of_checks_is_what_the_checks_say(tmp_path: Path) -> None:
-    assert len(CHECKS) >= 70
