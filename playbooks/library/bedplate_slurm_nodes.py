@@ -142,31 +142,40 @@ def drain(module: AnsibleModule) -> tuple[bool, dict[str, dict[str, Any]]]:
     return bool(mine), now
 
 
+def unwhole(node: dict[str, Any]) -> set[str]:
+    return NOT_WHOLE & set(node["state"])
+
+
 def give_back(module: AnsibleModule) -> tuple[bool, dict[str, dict[str, Any]]]:
     given = module.params
-    before = answer(given["nodes"], given["ours"])
+    ours, deadline = given["ours"], time.monotonic() + given["patience_s"]
+    before = answer(given["nodes"], ours)
     mine = [name for name, node in before.items() if node["drain"] == "ours"]
-    if module.check_mode:
+    if module.check_mode or not mine:
         return bool(mine), before
-    deadline = time.monotonic() + given["patience_s"]
-    now = before
-    while True:
-        waiting = [name for name in mine if NOT_WHOLE & set(now[name]["state"])]
-        if not waiting or time.monotonic() > deadline:
-            break
-        time.sleep(POLL_S)
-        now = answer(given["nodes"], given["ours"])
-    whole = [name for name in mine if name not in waiting and now[name]["drain"] == "ours"]
+    now = _settled(before, mine, ours, deadline)
+    whole = [name for name in mine if not unwhole(now[name]) and now[name]["drain"] == "ours"]
     if whole:
         update(whole, state="resume")
-        now = {**now, **answer(whole, given["ours"])}
-    for name in waiting:
+        # Slurm calls a resumed node "not responding" until it has heard of it again.
+        now = {**now, **_settled(answer(whole, ours), whole, ours, deadline)}
+    for name in mine:
         state = "+".join(now[name]["state"])
-        now[name]["trouble"] = f"{name} is {state} for Slurm and stays drained: look at slurmd's log on it"
-    for name in whole:
-        if {"DRAIN", "DOWN"} & set(now[name]["state"]):
-            now[name]["trouble"] = f"{name} was resumed and is {'+'.join(now[name]['state'])}: {now[name]['reason']}"
+        if unwhole(now[name]):
+            now[name]["trouble"] = f"{name} is {state} for Slurm: look at slurmd's log on it"
+        elif name in whole and {"DRAIN", "DOWN"} & set(now[name]["state"]):
+            now[name]["trouble"] = f"{name} was resumed and is {state}: {now[name]['reason']}"
     return bool(whole), now
+
+
+def _settled(
+    now: dict[str, dict[str, Any]], names: list[str], ours: str, deadline: float
+) -> dict[str, dict[str, Any]]:  # fmt: skip
+    """What is known of nodes once all of these are registered and whole, or the deadline is past."""
+    while any(unwhole(now[name]) for name in names) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+        now = answer(list(now), ours)
+    return now
 
 
 def main() -> None:
@@ -181,9 +190,7 @@ def main() -> None:
     )  # fmt: skip
     given = module.params
     if given["state"] == "drained" and not given["reason"].startswith(given["ours"]):
-        module.fail_json(
-            msg=f"reason {given['reason']!r} does not begin with {given['ours']!r}"
-        )
+        module.fail_json(msg=f"reason {given['reason']!r} does not begin with {given['ours']!r}")
     if re.search(r"[\n\r]", given["reason"]):
         module.fail_json(msg="a reason is one line")
     try:
