@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import subprocess
@@ -18,7 +19,8 @@ description:
   - Reasons are another kernel than the lock's, a command line without its words, a loaded module that is not the
     installed one (by srcversion, else by version), an unwanted module that is loaded, and files below I(requests),
     one for each role that asks; they lie under C(/run), so the boot that they ask for takes them away.
-  - The kernel that the next boot takes must have every module of I(modules); otherwise the node is refused
+  - The kernel that the next boot takes must have every module of I(modules), and those that drive the node's disks
+    and networks now; otherwise the node is refused
     (stackhpc/ansible-slurm-appliance#994, cluster-toolkit#4454, a kernel that came without the driver's modules).
 options:
   kernel: {description: Release that the lock has; empty where the kernel is unmanaged., type: str, default: ""}
@@ -61,6 +63,13 @@ def modinfo(kernel: str, module: str, field: str) -> str | None:
 def target(wanted: str, running: str) -> str:
     """The kernel that the next boot takes: the lock's; else the running one."""
     return wanted or running
+
+
+def in_use() -> list[str]:
+    """Modules that drive this node's disks and networks now: a kernel without them does not come back."""
+    devices = ("class/net/*/device", "class/block/*/device", "class/nvme/*/device", "class/scsi_host/*/device")
+    links = [link for pattern in devices for link in glob.glob(f"/sys/{pattern}/driver/module")]
+    return sorted({os.path.basename(os.path.realpath(link)) for link in links})
 
 
 def reasons(given: dict[str, Any], running: str, kernel: str) -> list[str]:
@@ -107,7 +116,8 @@ def main() -> None:
     kernel = target(given["kernel"], running)
     why = reasons(given, running, kernel)
     result = {"changed": False, "needed": bool(why), "reasons": why, "boot_id": read("/proc/sys/kernel/random/boot_id")}
-    lacking = [name for name in given["modules"] if modinfo(kernel, name, "filename") is None]
+    needed = [*given["modules"], *(in_use() if kernel != running else [])]
+    lacking = [name for name in needed if modinfo(kernel, name, "filename") is None]
     other = {
         name: there
         for name, version in given["versions"].items()

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Kernel modules loaded now; what is loaded, in which version."""
+"""Kernel modules loaded now."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from ansible.module_utils.basic import AnsibleModule
 
 DOCUMENTATION = r"""
 module: bedplate_modules
-short_description: Kernel modules loaded, and the versions of loaded ones
+short_description: Kernel modules loaded
 description:
   - A module that is loaded stays as it is, whatever version it has; whether that asks for a reboot is
     bedplate_boot's question.
   - In check mode a module that is not installed yet is a predicted change, not a failure.
 options:
   loaded: {description: Modules to load., type: list, elements: str, default: []}
-  reported: {description: Modules whose version is returned., type: list, elements: str, default: []}
   not_with: {description: Where one of these is loaded nothing is loaded., type: list, elements: str, default: []}
   needed_by: {description: Who needs them, for messages., type: str, required: true}
 author: [Bedplate]
@@ -27,12 +26,11 @@ EXAMPLES = r"""
 - name: Load what Fabric Manager asks for
   bedplate_modules:
     loaded: [ib_umad]
-    reported: [nvidia]
     needed_by: Fabric Manager
 """
 
 RETURN = r"""
-versions: {description: Module to version of those reported; "" where it is not loaded., returned: always, type: dict}
+held_back_by: {description: Those of not_with that are loaded., returned: always, type: list}
 """
 
 SYSFS = "/sys/module"
@@ -42,18 +40,10 @@ def directory(name: str) -> str:
     return f"{SYSFS}/{name.replace('-', '_')}"
 
 
-def version(name: str) -> str:
-    try:
-        with open(f"{directory(name)}/version") as handle:
-            return handle.read().strip()
-    except OSError:
-        return ""
-
-
 def main() -> None:
     names = {"type": "list", "elements": "str", "default": []}
     module = AnsibleModule(
-        {"loaded": names, "reported": names, "not_with": names, "needed_by": {"type": "str", "required": True}},
+        {"loaded": names, "not_with": names, "needed_by": {"type": "str", "required": True}},
         supports_check_mode=True,
     )
     given = module.params
@@ -69,7 +59,7 @@ def main() -> None:
         if faults:
             module.fail_json(msg="\n".join(faults))
     module.exit_json(
-        changed=bool(missing), versions={name: version(name) for name in given["reported"]}, held_back_by=others,
+        changed=bool(missing), held_back_by=others,
         diff={"before": "", "after": "".join(f"modprobe {name}\n" for name in missing)},
     )  # fmt: skip
 

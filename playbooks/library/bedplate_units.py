@@ -33,6 +33,12 @@ options:
     type: dict
     default: {}
   written: {description: Files that were (or would be) written just now., type: list, elements: str, default: []}
+  if_loaded:
+    description: >-
+      Kernel module to version. Units of running are started only where that version is loaded, and only enabled where
+      another or none is. In check mode none counts as the right one, which converge would have loaded.
+    type: dict
+    default: {}
   patience_s: {description: How long a started unit may take to be active., type: int, default: 60}
 author: [Bedplate]
 """
@@ -74,6 +80,15 @@ def look(names: list[str]) -> dict[str, dict[str, str]]:
     shown = systemctl("show", "--timestamp=us+utc", "--property", ",".join(PROPERTIES), "--", *names).stdout
     blocks = [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in shown.split("\n\n")]
     return dict(zip(names, [block for block in blocks if block], strict=True))
+
+
+def is_loaded(name: str, version: str, *, foretelling: bool) -> bool:
+    """Whether a kernel module is loaded in a version."""
+    try:
+        with open(f"/sys/module/{name}/version") as handle:
+            return handle.read().strip() == version
+    except OSError:
+        return foretelling
 
 
 def gpu_users() -> list[str]:
@@ -133,12 +148,14 @@ def main() -> None:
     module = AnsibleModule(
         {
             "running": names, "enabled": names, "masked": names, "written": names,
-            "reads": {"type": "dict", "default": {}},
+            "reads": {"type": "dict", "default": {}}, "if_loaded": {"type": "dict", "default": {}},
             "patience_s": {"type": "int", "default": 60},
         },
         supports_check_mode=True,
     )  # fmt: skip
     given = module.params
+    if not all(is_loaded(*pair, foretelling=module.check_mode) for pair in given["if_loaded"].items()):
+        given["enabled"], given["running"] = [*given["enabled"], *given["running"]], []
     wanted = list(dict.fromkeys([*given["running"], *given["enabled"], *given["masked"]]))
     units = look(wanted)
     said = []
