@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from bedplate.cli.netboot import netboot, refuse_faulty, render_netboot
 from bedplate.decide.autoinstall.lint import lint
+from bedplate.decide.check import check_site
 from bedplate.decide.lockdoc import lock_text
 from bedplate.decide.netboot.recipe import COMMON_FILES, NODE_FILES, TOKEN, Recipe, grub_names, quoted
 from bedplate.ledger.store import Ledger
@@ -349,6 +350,14 @@ def test_a_fault_of_the_fleets_netboot_is_told(text: str, old: str, new: str, pa
     with pytest.raises(BadInput) as caught:
         parse_fleet(fleet, nodes)
     assert any(part in str(fault) for fault in caught.value.faults), caught.value
+
+
+def test_check_compares_boot_disks_with_the_model(tmp_path: Path) -> None:
+    write_example(tmp_path / "site")
+    replace_in(tmp_path / "site/nodes.csv", "EXM2A000001 EXM2B000001", "EXM2A000001")
+    contents, faults = open_site(tmp_path / "site").contents()
+    told = [str(fault) for fault in [*faults, *check_site(contents, online=False)]]
+    assert any("node gpu001 has 1 boot_disk_serials, its model hgx-b200 2 boot disks" in line for line in told), told
 
 
 def test_a_node_of_a_bonded_kind_without_other_ports_is_told() -> None:

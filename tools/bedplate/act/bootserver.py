@@ -16,7 +16,8 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -53,7 +54,7 @@ from bedplate.decide.netboot.protocol import (
 )  # fmt: skip
 from bedplate.decide.netboot.recipe import grub_names, menus
 from bedplate.ledger.store import Ledger
-from bedplate.model.event import Draft
+from bedplate.model.event import Draft, Event
 from bedplate.model.faults import BadInput, BedplateError
 from bedplate.sources import checkout
 from bedplate.sources.files import write_whole
@@ -62,6 +63,7 @@ from bedplate.sources.site import Site
 IDLE_S = 120  # of a connection on which nothing moves
 WAITING = 1024  # connections: a rack that is switched on asks at once
 PUBLISH_EVERY_S = 1.0
+LOOK_EVERY_S = 0.2  # for what others append to the ledger
 LONGEST_LOG_BYTES = 16 << 20  # of a node's reports; a broken installer cannot fill the disk
 
 
@@ -97,22 +99,35 @@ class BootServer:
         self._lock = threading.RLock()
         self._installs: dict[str, Install] = {}
         self._head = 0
+        self._looked = -LOOK_EVERY_S
+        self._files_of: dict[str, tuple[str, bytes]] = {}  # node -> token's hash, GRUB's file
         self._told: set[tuple[str, str]] = set()
         for name in ("files", "logs", "armed", "tftp/grub/hosts"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         write_whole(folder / "tftp/grub/grub.cfg", self.menus["grub.cfg"])
 
-    def installs(self) -> dict[str, Install]:
-        """Every installation as the ledger has it now; others arm and disarm meanwhile."""
+    def installs(self, *, fresh: bool = True) -> dict[str, Install]:
+        """Every installation as the ledger has it; not fresh: what others record (disarm) may be a moment away."""
         with self._lock:
-            new = list(self.ledger.events(after=self._head, kinds=KINDS))
-            if new:
-                self._installs = fold_installs(new, self._installs)
-                self._head = new[-1].id
+            now = time.monotonic()
+            if fresh or now - self._looked >= LOOK_EVERY_S:
+                self._looked = now
+                self._fold(self.ledger.events(after=self._head, kinds=KINDS))
             return self._installs
 
+    def _fold(self, events: Iterable[Event]) -> None:
+        new = list(events)
+        if new:
+            self._installs = fold_installs(new, self._installs)
+            self._head = new[-1].id
+
     def _record(self, *drafts: Draft) -> None:
-        self.ledger.append(*drafts)
+        """Append, and fold what was appended; where others appended meanwhile, theirs come first."""
+        made = self.ledger.append(*drafts)
+        if made and made[0].id == self._head + 1:
+            self._fold(made)
+        else:
+            self._fold(self.ledger.events(after=self._head, kinds=KINDS))
 
     def refuse(self, refusal: Refusal, *, asked: str, address: str, node: str | None = None) -> Answer:
         """Record a refusal; the same one of the same address only once, so that nobody fills the ledger."""
@@ -177,7 +192,8 @@ class BootServer:
                 )
             if install.phase != "seed fetched":
                 self._record(recorded("seeded", request.node, install, name=request.name, address=address))
-                self.publish()
+                for name in grub_names(self.fleet.nodes[request.node]):
+                    (self.folder / "tftp/grub/hosts" / name).unlink(missing_ok=True)
             return Answer(200, files.file(request.name))
 
     def _files(self, node: str, install: Install) -> Armed | None:
@@ -191,12 +207,14 @@ class BootServer:
         judge = {
             "report": token_refusal, "inventory": inventory_refusal, "upload": upload_refusal, "phone": phone_refusal,
         }[request.what]  # fmt: skip
-        return judge(self.installs().get(request.node, Install()), request.token, self.clock())
+        return judge(
+            self.installs(fresh=request.what == "phone").get(request.node, Install()), request.token, self.clock()
+        )
 
     def tell(self, request: Request, address: str, body: bytes) -> Answer:
         """Take a report, an inventory or the word of a first boot."""
         with self._lock:
-            install = self.installs().get(request.node, Install())
+            install = self.installs(fresh=False).get(request.node, Install())
             if refusal := self.judged(request):  # another request may have changed it while the body came
                 return self.refuse(refusal, asked=request.what, address=address, node=request.node)
             if request.what == "phone":
@@ -285,8 +303,8 @@ class BootServer:
             wanted: dict[str, bytes] = {}
             for node, install in self.installs().items():
                 opens = node in self.fleet.nodes and armed(install, now) and install.seeded_at is None
-                if opens and (files := self._files(node, install)):
-                    wanted |= dict.fromkeys(grub_names(self.fleet.nodes[node]), files.file("install.grub"))
+                if opens and (data := self._grub(node, install)):
+                    wanted |= dict.fromkeys(grub_names(self.fleet.nodes[node]), data)
             for path in hosts.iterdir():
                 if path.name not in wanted:
                     path.unlink(missing_ok=True)
@@ -294,6 +312,16 @@ class BootServer:
                 place = hosts / name
                 if not place.exists() or place.read_bytes() != data:
                     write_whole(place, data)  # 0644: dnsmasq gives only what everybody may read
+
+    def _grub(self, node: str, install: Install) -> bytes | None:
+        """GRUB's file of an arming, read once."""
+        known = self._files_of.get(node)
+        if known is None or known[0] != install.token_sha256:
+            files = self._files(node, install)
+            if files is None:
+                return None
+            known = self._files_of[node] = (files.token_sha256, files.file("install.grub"))
+        return known[1]
 
 
 def _document(body: bytes) -> dict[str, Any] | None:
