@@ -23,7 +23,7 @@ LoadState=not-found
 ActiveState=inactive
 UnitFileState=
 == modules
-ib_umad 
+ib_umad
 nvidia 580.126.20
 == manager
 Fabric Manager version is : 580.126.20
