@@ -22,7 +22,7 @@ _ALL = (
     Rule("size", "nothing is longer than the program that reads it takes", "the rest is cut off in silence"),
     Rule("yaml", "the file is one YAML mapping, without aliases and tags", "who reads it next may read it otherwise"),
     Rule("yaml-trap", "no value that YAML 1.1 turns into something else", "0644 is 420, yes is true"),
-    Rule("yaml-comment", "no ` #` after a value without quotes", "the tail of a hash, a key or a command is lost"),
+    Rule("yaml-comment", "no ` #` after a hash or key without quotes", "the tail of a hash or a key is lost"),
     Rule("duplicate-key", "no key stands twice in one mapping", "the last one wins in silence"),
     Rule("seed", "a seed has user-data, meta-data and vendor-data", "cloud-init passes over a seed without meta-data"),
     # --- keys and values
