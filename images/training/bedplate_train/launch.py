@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bedplate_train import checkpoints
+from bedplate_train import checkpoints, stopping
 from bedplate_train.configuration import Configuration
 from bedplate_train.faults import FAILED, FINISHED, HUNG, REFUSED, STOPPED, Fault, Refused
 from bedplate_train.text import read_json
@@ -109,7 +109,12 @@ def launch(configuration: Configuration, path: Path, extra: Sequence[str] = (), 
     program = [*(worker or ("-m", "bedplate_train.worker")), str(path), *extra]
     command = torchrun(where, configuration.machines.gpus_per_server, shutdown, program)
     heard: list[int] = []
-    process = subprocess.Popen(command, env=environment(configuration, os.environ, outcome))
+    process = subprocess.Popen(
+        command,
+        env=environment(configuration, os.environ, outcome),
+        # Without its launcher torchrun ends as if asked to: with a checkpoint.
+        preexec_fn=lambda: stopping.end_with_parent(signal.SIGTERM),  # noqa: PLW1509 - this process has one thread
+    )
 
     def pass_on(number: int, _frame: Any) -> None:
         heard.append(number)

@@ -1,11 +1,14 @@
 """When a run ends early: a signal, or the end of its time. All ranks must agree on the step."""
 
+import ctypes
 import os
 import signal
 import time
 from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 _asked: list[str] = []
 
@@ -14,6 +17,17 @@ def listen() -> None:
     """From here on a signal asks for an end with a checkpoint. First thing of a process: imports take seconds."""
     for number in SIGNALS:
         signal.signal(number, _heard)
+
+
+def end_with_parent(number: int = signal.SIGKILL) -> None:
+    """This process gets the signal when the one that started it dies.
+
+    torchrun puts ranks in sessions of their own: without it they would go on without anybody, on GPUs and in
+    checkpoints that the next attempt uses.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, int(number)) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
 
 
 def _heard(number: int, _frame: Any) -> None:

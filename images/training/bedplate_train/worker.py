@@ -19,6 +19,7 @@ from bedplate_train.faults import FAILED, FINISHED, REFUSED, Refused
 def main() -> int:
     started = float(os.environ.get("BEDPLATE_TRAIN_STARTED") or time.time())
     stopping.listen()
+    stopping.end_with_parent()
     parser = argparse.ArgumentParser(prog="bedplate_train.worker")
     parser.add_argument("configuration", type=Path)
     parser.add_argument("--until", type=int, help="end after this step, the schedule being that of the whole run")

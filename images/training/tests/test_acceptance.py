@@ -65,6 +65,7 @@ def test_eight_processes_answer_every_question_and_100_steps_are_50_and_a_new_pr
     for path, digest in found["logs"].items():
         assert hashlib.sha256(Path(path).read_bytes()).hexdigest() == digest
 
+    assert found["questions"]["compute"]["not_answered"] == ["fused operators"]
     exchange = {c["check"]: c for c in found["questions"]["exchange"]["checks"]}
     assert {v for r in exchange["sums in several types"]["ranks"] for v in r["found"].values()} == {36.0}
 

@@ -13,6 +13,7 @@ from bedplate_train.worker import quiet
 
 def main() -> int:
     stopping.listen()
+    stopping.end_with_parent()
     parser = argparse.ArgumentParser()
     parser.add_argument("question", choices=("machine", "learning"))
     parser.add_argument("profile", type=Path)
