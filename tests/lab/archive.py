@@ -92,7 +92,7 @@ def _publish(work: Path, downloads: Path, plugins: Path) -> None:
     closure = [package.path for package in new if package.name not in debs.TWO_VERSIONS]
     members = {
         "a": [*closure, *(package.path for package in old)],
-        "b": [package.path for package in [*new, *old]],
+        "b": [*(package.path for package in [*new, *old]), *slurmparts.later_slurm(new, stand_ins)],
     }
     publish(
         work,

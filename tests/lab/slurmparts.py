@@ -7,10 +7,11 @@ that it was built for another one, so that a mismatch can be produced on purpose
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bedplate.process import run
+from lab.debs import Deb
 from lab.places import Places
 from lab.standins import EPOCH, LABEL, PARTS
 from lab.steps import Steps
@@ -21,6 +22,7 @@ COMPILER = ("gcc", "libc6-dev", "libslurm-dev")
 OTHER_SLURM = 0x190500  # 25.05.0
 PYXIS, PYXIS_FOR_OTHER = "0.24.0-1", "0.24.0-2+slurm25.05"
 ENROOT = "4.1.2-1"
+LATER = "+lab1"  # what a later revision of Slurm has at its end
 PLUGIN = "usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so"  # where NVIDIA's package has it
 PLUGIN_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SOURCE_DATE_EPOCH": str(EPOCH)}
 
@@ -75,6 +77,27 @@ def debs(built: Path, work: Path) -> dict[str, Path]:
     for name, version, depends, files in _packages(built):
         made[f"{name}={version}"] = _deb(work, name, version, depends, files)
     return made
+
+
+def later_slurm(packages: Sequence[Deb], work: Path) -> list[Path]:
+    """Debian's Slurm once more as a later revision of itself: what an upgrade of the controllers is tried with."""
+    made = []
+    slurm = [package for package in packages if package.version == _slurm_version(packages)]
+    for package in slurm:
+        tree = Path(tempfile.mkdtemp(dir=work))
+        run(["dpkg-deb", "--raw-extract", package.path, tree])
+        control = tree / "DEBIAN/control"
+        # Its own version, and the equal one of the packages that it needs.
+        control.write_text(control.read_text().replace(package.version, package.version + LATER))
+        built = work / f"{package.name}_{package.version}{LATER}_{architecture()}.deb"
+        run(["dpkg-deb", "--root-owner-group", "-Zgzip", "--build", tree, built], env=PLUGIN_ENVIRONMENT)
+        shutil.rmtree(tree)
+        made.append(built)
+    return made
+
+
+def _slurm_version(packages: Sequence[Deb]) -> str:
+    return next(package.version for package in packages if package.name == "slurmctld")
 
 
 def _packages(built: Path) -> list[tuple[str, str, str, Mapping[str, tuple[bytes, int]]]]:

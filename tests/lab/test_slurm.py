@@ -79,6 +79,7 @@ def write_environment(name: str, changes: Mapping[str, str] | None = None) -> No
     """A with other layers left out: what is tried here is the scheduler. changes: text -> its replacement."""
     text = on(CONTROLLER, ["cat", f"{SITE}/environments/A.yml"]).out
     text = text.replace("environment: A\n", f"environment: {name}\n")
+    text = text.replace("canary: 1, small: 2", "canary: 4, small: 4")  # one batch: what batches do is tried elsewhere
     for layer in ("driver", "fabric", "container"):
         left_out = f'  {layer}: {{unmanaged: "the scheduler is tried"}}'
         text = re.sub(rf"^  {layer}: .*$", left_out, text, flags=re.MULTILINE)
@@ -214,7 +215,6 @@ def test_check_mode_predicts_what_converge_does_and_does_nothing(cluster: Places
 
 
 def test_a_change_waits_for_the_job_of_a_node_and_the_job_is_not_harmed(cluster: Places) -> None:
-    """n2 changes while alice's job runs on n1; n1 changes when it has ended."""
     last = events()[-1]["id"]
     with job("alice", "sleep 45; exit 0", "--nodelist=n1", "--gres=gpu:8", "--time=10") as number:
         running = subprocess.Popen(
@@ -384,6 +384,28 @@ def test_the_commands_of_the_runbooks_do_what_they_say(cluster: Places, page: st
     machine = {"controller": CONTROLLER, "services": SERVICES_HOST, "node": "n1"}[host]
     done = on(machine, ["bash", "-euc", script], check=False, timeout_s=PATIENCE_S)
     assert done.code == 0, f"docs/operations/{page}.md: {script}{done.out}{done.err}"
+
+
+def test_an_upgrade_of_the_controllers_keeps_database_state_and_jobs(cluster: Places) -> None:
+    text = on(CONTROLLER, ["cat", f"{SITE}/environments/S.yml"]).out
+    text = text.replace("environment: S\n", "environment: S2\n").replace("suite: a", "suite: b")
+    version = re.findall(r'slurmctld: "([^"]+)"', text)[0]
+    on(CONTROLLER, ["tee", f"{SITE}/environments/S2.yml"], stdin=text.replace(version, version + slurmparts.LATER))
+    bedplate("lock", "S2")
+    with job("alice", "sleep 600", "--nodelist=n1", "--gres=gpu:1", "--time=30") as number:
+        bedplate("rollout", "S2", "--yes")
+        assert shell(SERVICES_HOST, "dpkg-query -W -f='${Version}' slurmdbd").out == version + slurmparts.LATER
+        dumps = shell(
+            SERVICES_HOST, "cd /var/lib/bedplate/slurm-dumps; stat -c '%a %n' *; tail -n1 */*.sql; ls */*.tar"
+        ).out
+        assert dumps.startswith("700 ")
+        assert "Dump completed" in dumps
+        assert f"slurmdbd-{version}" in dumps
+        assert "slurmctld.tar" in dumps
+        assert "SlurmdTimeout           = 300 sec" in shell("n1", "scontrol show config | grep SlurmdTimeout").out
+        assert accounted(number, "State") == "RUNNING"
+        assert shell("n1", f"squeue -h -j {number} -o %T").out == "RUNNING\n"
+    bedplate("rollout", "S", "--yes")
 
 
 def test_an_upgrade_and_the_way_back_with_a_reboot_leave_a_job_alone(cluster: Places) -> None:
