@@ -1,6 +1,6 @@
 """Recorded answers of nodes, healthy and not, over several generations of drivers: verdict and culprit of each.
 
-Our own, of the shapes that tools print; a support case becomes one by copying its folder to tests/unit/health/replays.
+Our own, of the shapes that tools print; a support case becomes one by copying its folder to tests/unit/health/cases.
 """
 
 import pytest

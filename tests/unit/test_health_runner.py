@@ -178,7 +178,7 @@ def pythons() -> list[str]:
 def test_the_file_runs_alone_and_judges_as_the_checkout_does(tmp_path: Path, python: str) -> None:
     file = tmp_path / "agent.pyz"
     file.write_bytes(agent())
-    folder = Path(__file__).with_name("health") / "replays" / "fault-21-remap-pending"
+    folder = Path(__file__).with_name("health") / "cases" / "fault-21-remap-pending"
     words = [python, "-I", "-S", str(file), "run", "--replay", str(folder), "--class", "passive,slow,idle,active"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 1, done.stderr

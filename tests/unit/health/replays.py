@@ -11,7 +11,7 @@ from bedplate_agent.command import judged
 from bedplate_agent.recording import Record
 from bedplate_agent.sinks import Result
 
-FOLDER = Path(__file__).with_name("replays")
+FOLDER = Path(__file__).with_name("cases")
 BASES = sorted(path.name for path in FOLDER.glob("base-*"))
 FAULTS = sorted(path.name for path in FOLDER.glob("fault-*"))
 HEALTHY = sorted(path.name for path in FOLDER.glob("healthy-*"))

@@ -1,6 +1,12 @@
-"""The node agent as one file: a zipapp of tools/bedplate_agent whose bytes depend on its source alone."""
+"""The node agent as one file: a zipapp of tools/bedplate_agent whose bytes depend on its source alone.
 
+Beside each module lies what this Python compiles it to: on a node with the same minor version (Ubuntu 24.04 has ours)
+the agent starts in a quarter of the time; another version ignores it, and compiles the source.
+"""
+
+import importlib.util
 import io
+import marshal
 import zipfile
 from functools import cache
 from importlib.resources import files
@@ -13,24 +19,43 @@ SHEBANG = b"#!/usr/bin/env python3\n"
 PACKAGE = "bedplate_agent"
 MAIN = f"from {PACKAGE}.command import main\nmain()\n"
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment that zip can write: a build has no time
+UNCHECKED = (1).to_bytes(4, "little")  # PEP 552: a hash instead of a time, and nobody compares it
+# The last format of marshal without back references: those depend on what else the process holds.
+PLAIN_MARSHAL = 2
 
 
 @cache
 def agent() -> bytes:
-    """The zipapp: the same bytes wherever and whenever it is built."""
+    """The zipapp: the same bytes wherever and whenever it is built, by one minor version of Python."""
     buffer = io.BytesIO(SHEBANG)
     buffer.seek(0, io.SEEK_END)
     with zipfile.ZipFile(buffer, "a", zipfile.ZIP_STORED) as archive:
-        # Not compressed: zlib's versions differ in their bytes; ssh compresses nothing either, and 200 KB are nothing.
+        # Not compressed: zlib's versions differ in their bytes, and half a megabyte to a node is nothing.
         for name, data in [("__main__.py", MAIN.encode()), *_sources()]:
-            entry = zipfile.ZipInfo(name, EPOCH)
-            entry.external_attr, entry.create_system = 0o644 << 16, 3  # as Unix writes it, on whatever system
-            archive.writestr(entry, data)
+            _add(archive, name, data)
+            if name != "__main__.py":
+                _add(archive, f"{name}c", _compiled(name, data))
     return buffer.getvalue()
 
 
 def agent_sha256() -> str:
     return sha256(agent())
+
+
+def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    entry = zipfile.ZipInfo(name, EPOCH)
+    entry.external_attr, entry.create_system = 0o644 << 16, 3  # as Unix writes it, on whatever system
+    archive.writestr(entry, data)
+
+
+def _compiled(name: str, source: bytes) -> bytes:
+    code = compile(source, name, "exec", dont_inherit=True, optimize=0)
+    return (
+        importlib.util.MAGIC_NUMBER
+        + UNCHECKED
+        + importlib.util.source_hash(source)
+        + marshal.dumps(code, PLAIN_MARSHAL)
+    )
 
 
 def _sources() -> list[tuple[str, bytes]]:

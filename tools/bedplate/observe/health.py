@@ -2,6 +2,7 @@
 
 import base64
 import json
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -25,19 +26,20 @@ WIDTH = 96
 LOGIN_S = 40.0  # beyond the agent's own deadline: login, another run that has the node's lock, the way back
 # The agent comes on stdin and stays in memory: nothing is written on the node, and no version of it stays behind.
 BOOT = """
-import os, sys
+import os, sys, zlib
 if sys.version_info < (3, 10): sys.exit("the agent needs Python 3.10, this is %d.%d" % sys.version_info[:2])
 line = sys.stdin.buffer
 size = int(line.readline())
 handle = os.memfd_create("bedplate-agent")
-with open(handle, "wb", closefd=False) as file: file.write(line.read(size))
+with open(handle, "wb", closefd=False) as file: file.write(zlib.decompress(line.read(size)))
 sys.path.insert(0, "/proc/self/fd/%d" % handle)
 import json
+import zlib
 from bedplate_agent.command import serve
 serve(json.load(line))
 """
 _ENCODED = base64.b64encode(BOOT.encode()).decode()  # no quotes: it passes through the node's shell
-COMMAND = f"""python3 -I -c 'import base64; exec(base64.b64decode("{_ENCODED}"))'"""
+COMMAND = f"""python3 -I -S -c 'import base64; exec(base64.b64decode("{_ENCODED}"))'"""
 
 Report = Callable[[Result], None]
 Profiles = Mapping[str, dict[str, Any] | str]
@@ -126,14 +128,23 @@ def _answers(
         Target(name, site.fleet.nodes[name].address, ssh.user, ssh.port, site.identity_path, site.known_hosts_path)
         for name in known
     ]
-    program = agent()
 
     def sent(name: str) -> bytes:
-        request = {"profile": known[name], "classes": list(classes), "run": run, "raws": raws}
-        return f"{len(program)}\n".encode() + program + json.dumps(request).encode()
+        return message({"profile": known[name], "classes": list(classes), "run": run, "raws": raws})
 
     deadline_s = timeout_s or sum(DEADLINES_S[klass] for klass in set(classes)) + LOGIN_S
     yield from run_everywhere(targets, COMMAND, stdin=sent, width=width, timeout_s=deadline_s)
+
+
+def message(request: Mapping[str, Any]) -> bytes:
+    """What COMMAND reads: the agent, and a question."""
+    program = _packed()
+    return f"{len(program)}\n".encode() + program + json.dumps(request).encode()
+
+
+@cache
+def _packed() -> bytes:
+    return zlib.compress(agent(), 9)
 
 
 def _why(answer: Answer) -> str:

@@ -1,0 +1,238 @@
+"""What it costs to ask a fleet how it is: one agent a node, against the same checks as one testinfra command each.
+
+    python benchmarks/health.py [--nodes 40] [--fan-out 660] [--width 96] [--repeat 3] [--json]
+
+Nodes are ssh servers on loopback in this process tree, with stand-ins for nvidia-smi and journalctl; both ways ask
+them over real ssh, and judge the same answers by the same parsers and checks. "agent" is one connection and one
+command a node; "testinfra" is a command for each probe of each check, as tests of their own ask, through testinfra's
+ssh backend as it comes, which connects for each command (--shared: once a node), as many nodes at once.
+
+Also: how long the agent takes to start, its CPU for one passive run on this machine, and the fan-out alone (`true`
+instead of the agent) over many nodes.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+import paramiko  # noqa: E402
+import testinfra  # noqa: E402
+
+from bedplate.observe.agentfile import agent  # noqa: E402
+from bedplate.observe.health import COMMAND, message  # noqa: E402
+from bedplate.ssh import Target, run_everywhere  # noqa: E402
+from bedplate_agent.command import judged, look  # noqa: E402
+from bedplate_agent.probe import Raw  # noqa: E402
+from unit.health.replays import replay  # noqa: E402
+from unit.health.standins import write_standins  # noqa: E402
+from unit.sshd import run_with_sh, sshd  # noqa: E402
+
+BASE = "base-b200-580"
+PROBES = ("journal", "smi", "nvlink_status", "nvlink_errors", "topology", "smi_again")
+COMMANDS = {
+    "journal": "journalctl", "smi": "nvidia-smi -q -x", "nvlink_status": "nvidia-smi nvlink -s",
+    "nvlink_errors": "nvidia-smi nvlink -e", "topology": "nvidia-smi topo -m",
+    "smi_again": "nvidia-smi -q -x -d PERFORMANCE",
+}  # fmt: skip
+
+
+def main() -> None:
+    """Measure, print."""
+    given = arguments()
+    # As on a node: python3 is a program, not a script that looks for one (pyenv's takes longer than the agent).
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with tempfile.TemporaryDirectory(prefix="bedplate-benchmark-", dir=given.directory) as folder:
+        found = measure(Path(folder), given)
+    print(json.dumps(found, indent=2, sort_keys=True) if given.json else table(found))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--nodes", type=int, default=40)
+    parser.add_argument("--fan-out", type=int, default=660, help="nodes of the fan-out alone; 0: leave it out")
+    parser.add_argument("--width", type=int, default=96)
+    parser.add_argument("--repeat", type=int, default=3, help="pairs of runs; figures are medians")
+    parser.add_argument("--shared", action="store_true", help="testinfra with one connection a node (ControlPath)")
+    parser.add_argument("--directory")
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+class Counted:
+    """An ssh server that counts the commands it is asked."""
+
+    def __init__(self) -> None:
+        self.commands = 0
+
+    def handle(self, channel: paramiko.Channel, command: str) -> None:
+        self.commands += 1
+        run_with_sh(channel, command)
+
+
+@contextmanager
+def servers(folder: Path, count: int) -> Iterator[tuple[list[Target], Counted]]:
+    """Targets n1, n2, … behind one server: what is measured is the way to the nodes, not the nodes."""
+    counted = Counted()
+    with ExitStack() as stack:
+        server = stack.enter_context(sshd(folder, counted.handle))
+        known = known_hosts(folder, server, count)
+        yield [server.target(f"n{number}", known_hosts=known) for number in range(1, count + 1)], counted
+
+
+def known_hosts(folder: Path, server: Any, count: int) -> Path:
+    path = folder / "known_hosts.all"
+    if not path.exists():
+        names = [server.address, *(f"n{number}" for number in range(1, count + 1))]
+        path.write_text("".join(server.known_line(name) for name in names))
+    return path
+
+
+def profile() -> dict[str, Any]:
+    """That of the recorded node, reduced to the checks whose answers both ways bring."""
+    from bedplate_agent.registry import every  # noqa: PLC0415
+
+    recorded = replay(BASE).profile
+    others = {check.id: "not part of this comparison" for check in every() if not set(check.probes) <= set(PROBES)}
+    return {**recorded, "skip": {**recorded["skip"], **others}}
+
+
+def with_agent(targets: list[Target], programs: Path, width: int) -> list[str]:
+    wanted = profile()
+
+    def sent(name: str) -> bytes:
+        return message({
+            "profile": wanted, "classes": ["passive"], "run": "r", "path": str(programs),
+            "lock": str(programs / f"{name}.lock"),
+        })  # fmt: skip
+
+    answers = run_everywhere(targets, COMMAND, stdin=sent, width=width, timeout_s=600)
+    return [str(json.loads(answer.out)["verdict"]) if answer.ok else answer.why for answer in answers]
+
+
+def with_testinfra(targets: list[Target], programs: Path, width: int, *, shared: bool = False) -> list[str]:
+    """One command for each check that the agent makes of these probes: a test of its own asks for itself."""
+    from bedplate_agent.registry import every  # noqa: PLC0415
+
+    asked = [probe for check in every() if set(check.probes) <= set(PROBES) for probe in check.probes]
+    wanted = profile()
+
+    def one(target: Target) -> str:
+        place = f"ssh://{target.user}@{target.address}:{target.port}"
+        options = f"-o UserKnownHostsFile={target.known_hosts} -o IdentitiesOnly=yes -o BatchMode=yes"
+        path = {"controlpath": str(programs / f"{target.name}.%C")} if shared else {}
+        host = testinfra.get_host(
+            place, ssh_identity_file=str(target.identity_file), ssh_extra_args=options, timeout=60, **path
+        )
+        raws = {}
+        for probe in asked:
+            done = host.run(f"PATH={programs}:$PATH LC_ALL=C {COMMANDS[probe]}")
+            raws[probe] = Raw("done", done.stdout, done.stderr, done.rc)
+        return str(judged(raws, wanted, ["passive"], "r").verdict)
+
+    with ThreadPoolExecutor(width) as pool:
+        return list(pool.map(one, targets))
+
+
+def timed(run: Callable[[], list[str]]) -> tuple[float, float, list[str]]:
+    """Seconds on the clock, seconds of CPU of this process and its children, verdicts."""
+    began, used = time.perf_counter(), cpu()
+    verdicts = run()
+    return time.perf_counter() - began, cpu() - used, verdicts
+
+
+def cpu() -> float:
+    return sum(
+        usage.ru_utime + usage.ru_stime
+        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
+
+
+def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    programs = write_standins(folder / "node", BASE)
+    found: dict[str, Any] = {"nodes": given.nodes, "width": given.width, "cores": os.cpu_count()}
+    pairs: list[dict[str, Any]] = []
+    with servers(folder / "ssh", given.nodes) as (targets, counted):
+        for _ in range(given.repeat):
+            pair = {}
+            for name, way in (("agent", with_agent), ("testinfra", partial(with_testinfra, shared=given.shared))):
+                counted.commands = 0
+                wall, used, verdicts = timed(lambda way=way: way(targets, programs, given.width))  # type: ignore[misc]
+                if verdicts != ["PASS"] * given.nodes:
+                    raise SystemExit(f"{name}: not every node passed: {sorted(set(verdicts))}")
+                pair[name] = {"wall_s": wall, "cpu_s": used, "commands": counted.commands}
+            pairs.append(pair)
+    for name in ("agent", "testinfra"):
+        found[name] = {key: statistics.median(pair[name][key] for pair in pairs) for key in pairs[0][name]}
+    found["ratio"] = {
+        key: statistics.median(pair["testinfra"][key] / pair["agent"][key] for pair in pairs)
+        for key in ("wall_s", "cpu_s", "commands")
+    }
+    found["start_ms"] = start(folder, given.repeat)
+    found["passive_cpu_s"] = passive(programs)
+    if given.fan_out:
+        with servers(folder / "fan", given.fan_out) as (targets, _):
+            wall, used, _ = timed(
+                lambda: [str(a.code) for a in run_everywhere(targets, "true", width=given.width, timeout_s=600)]
+            )
+        found["fan_out"] = {"nodes": given.fan_out, "wall_s": wall, "cpu_s": used}
+    return found
+
+
+def start(folder: Path, repeat: int) -> dict[str, float]:
+    """Milliseconds from exec to the end of `--version`, and of `python3 -I -c pass` beside it."""
+    path = folder / "agent.pyz"
+    path.write_bytes(agent())
+    ways = {"agent": [str(path), "--version"], "python": ["-c", "pass"]}
+    return {
+        name: min(once([sys.executable, "-I", "-S", *words]) for _ in range(5 * repeat)) for name, words in ways.items()
+    }
+
+
+def once(words: list[str]) -> float:
+    began = time.perf_counter()
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    return 1000 * (time.perf_counter() - began)
+
+
+def passive(programs: Path) -> float:
+    """Seconds of CPU of a whole passive run on this machine, all checks, children included."""
+    before = cpu()
+    look(replay(BASE).profile, ["passive"], "r", lock=str(programs / "lock"), path=str(programs))
+    return cpu() - before
+
+
+def table(found: dict[str, Any]) -> str:
+    agent_, other, ratio = found["agent"], found["testinfra"], found["ratio"]
+    rows = [
+        f"{found['nodes']} nodes, {found['width']} at once, {found['cores']} cores; medians",
+        f"{'':24}{'agent':>12}{'testinfra':>12}{'ratio':>10}",
+        *(
+            f"{title:24}{agent_[key]:12.1f}{other[key]:12.1f}{ratio[key]:9.1f}x"
+            for key, title in (("commands", "remote commands"), ("wall_s", "wall, s"), ("cpu_s", "CPU of this side, s"))
+        ),
+        f"the agent starts in {found['start_ms']['agent']:.0f} ms, Python in {found['start_ms']['python']:.0f} ms",
+        f"a passive run on this machine: {found['passive_cpu_s']:.2f} s of CPU",
+    ]
+    if "fan_out" in found:
+        out = found["fan_out"]
+        rows.append(f"fan-out alone, {out['nodes']} nodes: {out['wall_s']:.1f} s, {out['cpu_s']:.1f} s of CPU")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    main()
