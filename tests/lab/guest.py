@@ -20,7 +20,7 @@ from lab.places import GUEST, Places, address, mac
 from lab.steps import Steps
 from lab.trees import MASKED, SUITE, alone_in, architecture, bootstrap, key_of, mirror
 
-EDITION = 1
+EDITION = 2
 PROGRAMS = ("qemu-system-x86_64", "mke2fs", "mkfs.vfat", "mmd", "mcopy", "sfdisk", "grub-mkstandalone")
 FIRST_KERNEL = "linux-image-cloud-amd64"  # of OLD_SUITE: the guest comes up with an older kernel than it is given
 PACKAGES = (
@@ -89,6 +89,7 @@ def _build_tree(target: Path) -> None:
         # It has a kernel of its own for all the rest.
         f'systemctl --root="$1" mask --quiet {" ".join(unit for unit in MASKED if unit.startswith("apt-"))}',
         'systemctl --root="$1" enable --quiet systemd-networkd.service',
+        'systemctl --root="$1" mask --quiet serial-getty@ttyS0.service',
         # A small initramfs: made by an emulated processor each time a kernel is installed.
         'mkdir -p "$1"/etc/initramfs-tools/conf.d && echo MODULES=list > "$1"/etc/initramfs-tools/conf.d/lab',
         'printf "%s\\n" virtio_pci virtio_blk virtio_net ext4 > "$1"/etc/initramfs-tools/modules',

@@ -71,7 +71,7 @@ def site_files(found: Kernels, host_key: str, controller_key: str) -> dict[str, 
     nodes = [
         "name,serial,boot_mac,nic_macs,bmc_address,rack,position",
         f"ctl,LAB-0001,{mac('ctl')},,10.78.0.10,r01,40",
-        f"{GUEST},LAB-GUEST,{mac(GUEST)},{mac(GUEST)},10.78.0.230,r01,1",
+        f"{GUEST},LAB-GUEST,{mac(GUEST)},02:bd:00:00:01:e6,10.78.0.230,r01,1",
     ]
     return {
         "fleet.yml": FLEET.format(arch=arch, guest=GUEST, guest_address=address(GUEST), ctl_address=address("ctl")),

@@ -1,9 +1,11 @@
 """Image, modules, extra modules and headers of one kernel release, and the metapackages pinned to the same.
 
 A hold on the image alone lets linux-image-generic bring the next one, without the driver's modules; an image without
-linux-modules-extra lacks what NVLSM's start needs; without headers DKMS builds nothing.
+linux-modules-extra lacks what NVLSM's start needs; without headers DKMS builds nothing. Debian has its modules in the
+image and has headers for those who build.
 """
 
+import re
 from collections.abc import Iterator
 
 from bedplate.decide.packages import Kernel, kernel
@@ -13,9 +15,35 @@ from bedplate.model.layers import Layer
 from bedplate.model.versions import compare
 
 PARTS = ("image", "modules", "modules-extra", "headers")
+_DEBIAN_IMAGE = re.compile(r"linux-image-([0-9].*?)-((?:cloud-|rt-)?(?:amd64|arm64))")  # 6.12.117+deb13-cloud-amd64
 
 
 def _check(subject: Subject) -> Iterator[Finding]:
+    os = subject.layers.get(Layer.OS)
+    yield from (_debian if os is not None and os.distribution == "debian" else _ubuntu)(subject)
+
+
+def _debian(subject: Subject) -> Iterator[Finding]:
+    if subject.machine is not None:
+        return  # the support lists of machines are Ubuntu's
+    for item in list(subject.packages.values()):
+        if (image := _DEBIAN_IMAGE.fullmatch(item.name)) is None:
+            continue
+        release, flavour = image.groups()
+        meta = subject.first(f"linux-image-{flavour}")
+        if meta is None:
+            yield fault(
+                item, f"{item} without its metapackage linux-image-{flavour}: a newer one brings another kernel",
+                f"ask for linux-image-{flavour} {item.version}",
+            )  # fmt: skip
+        elif _differ(meta.version, item.version):
+            yield fault(meta, f"{meta} brings another release than {item}", f"ask for {meta.name} {item.version}")
+        headers = f"linux-headers-{release}-{flavour}"
+        if "dkms" in subject.packages and headers not in subject.packages:
+            yield fault(item, f"{item} without {headers}, from which DKMS builds", f"ask for {headers}")
+
+
+def _ubuntu(subject: Subject) -> Iterator[Finding]:
     found = [(item, said) for item in subject.packages.values() if (said := kernel(item.name)) is not None]
     machine = subject.machine
     if machine is not None:  # older kernels stay installed: judged is the one that runs
