@@ -37,8 +37,8 @@ def test_image_and_metapackage_of_one_version_are_a_whole_kernel() -> None:
         (
             (', linux-image-cloud-amd64: "6.12.117-1"', ""),
             (
-                "kernel linux-image-6.12.117+deb13-cloud-amd64 6.12.117-1 without its metapackage linux-image-cloud-amd64:"
-                " a newer one brings another kernel"
+                "kernel linux-image-6.12.117+deb13-cloud-amd64 6.12.117-1 without its metapackage"
+                " linux-image-cloud-amd64: a newer one brings another kernel"
             ),
         ),
         (
