@@ -117,7 +117,7 @@ class Paths(Section):
 
 
 class Checkpoint(Section):
-    """`reshardable`: slower, but another layout can read it."""
+    """`reshardable`: Megatron's optimizer state without padding, which can be compared on disk; slower."""
 
     every: Count  # steps
     keep: Count = 2

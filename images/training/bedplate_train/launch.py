@@ -100,13 +100,13 @@ def environment(configuration: Configuration, given: Mapping[str, str], outcome:
     return found
 
 
-def launch(configuration: Configuration, path: Path, extra: Sequence[str] = (), worker: Sequence[str] = ()) -> int:
-    """Run this server's part; the exit status. `worker` is the program of a rank, if not the usual one."""
+def launch(configuration: Configuration, path: Path) -> int:
+    """Run this server's part; the exit status."""
     where = place(configuration, os.environ)
     outcome = Path(configuration.paths.run) / "launches" / f"{uuid.uuid4().hex}.json"
     outcome.parent.mkdir(parents=True, exist_ok=True)
     shutdown = int(max(configuration.stop.margin_s, 60))
-    program = [*(worker or ("-m", "bedplate_train.worker")), str(path), *extra]
+    program = ["-m", "bedplate_train.worker", str(path)]
     command = torchrun(where, configuration.machines.gpus_per_server, shutdown, program)
     heard: list[int] = []
     process = subprocess.Popen(

@@ -243,10 +243,21 @@ class Trainer:
             "consumed": self.consumed,
             "configuration": self.configuration.identity,
             "order": rows.order(self.configuration, self.manifest),
+            "layout": self._layout(),
             "manifest": self.manifest.identity,
             "attempt": self.resumption.attempt,
             "written_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "seconds": round(time.time() - began, 3),
+        }
+
+    def _layout(self) -> dict[str, Any]:
+        """What a checkpoint can be read into."""
+        parallel = self.configuration.parallel
+        return {
+            "tensor": parallel.tensor,
+            "stages": list(shape.stages(self.configuration.model, parallel)),
+            "replicas": shape.replicas(self.configuration),
+            "order": parallel.order,
         }
 
     def _on_first(self, work: Callable[[], Any]) -> Any:
@@ -266,7 +277,7 @@ class Trainer:
         """Go on from the latest complete checkpoint, if there is one.
 
         Raises:
-            Refused: it belongs to another order of samples.
+            Refused: it belongs to another order of samples, or to another layout.
         """
         found: list[Any] = [None, None]
         if self.rank == 0:
@@ -283,6 +294,9 @@ class Trainer:
             if record["order"] != rows.order(self.configuration, self.manifest):
                 said = "was made with other data, seed, sequence length or steps: its data position means nothing here"
                 raise Refused([Fault(path, said, "another paths.run, or the configuration that made it")])
+            if record["layout"] != self._layout():
+                said = f"was made in the layout {record['layout']}, this run has {self._layout()}"
+                raise Refused([Fault(path, said, "resume in the layout that saved it")])
             self.load(path)
         if self.writes_log:
             self.resumption = resumption(self.run / "steps.jsonl", self.step_number, self.consumed)

@@ -57,6 +57,20 @@ for name in ("tiny", "500b"):
         same = same and all([chart[r].stage for r in g] == list(range(parallel.pipeline)) for g in grid.get_ranks("pp"))
         same = same and all([chart[r].replica for r in g] == list(range(replicas)) for g in grid.get_ranks("dp"))
         found[f"map {name} {order}"] = same
+from types import SimpleNamespace
+from bedplate_train import model
+for name in ("tiny", "7b"):
+    c = open_configuration(Path(sys.argv[1]).with_name(name + ".yml"))
+    made = arguments.parsed(c, "cpu")
+    groups = [{"lr": 0.0, "weight_decay": 0.1, "default_config": True}]
+    scheduler = model.scheduler(made, SimpleNamespace(param_groups=groups))
+    rates = [groups[0]["lr"]]
+    at = [c.optimizer.warmup // 2, c.optimizer.warmup, c.steps // 2, c.steps - (c.optimizer.decay or 0), c.steps]
+    for step in at:
+        scheduler.num_steps = 0
+        scheduler.step(increment=step * c.batch.global_)
+        rates.append(groups[0]["lr"])
+    found[f"rates {name}"] = rates
 print("ANSWER " + json.dumps(found))
 """
 
@@ -93,6 +107,14 @@ def test_what_the_parser_turns_off_quietly_is_refused(answers: dict[str, Any]) -
 def test_the_map_is_megatrons_own(answers: dict[str, Any]) -> None:
     maps = [same for name, same in answers.items() if name.startswith("map ")]
     assert maps == [True] * 4
+
+
+def test_the_rate_rises_and_falls_as_the_schedule_says(answers: dict[str, Any]) -> None:
+    zero, half, top, middle, _, last = answers["rates tiny"]
+    assert (zero, half, top, last) == pytest.approx((0, 1.5e-3, 3e-3, 3e-4))
+    assert last < middle < top
+    zero, half, top, middle, before, last = answers["rates 7b"]
+    assert (zero, half, top, middle, before, last) == pytest.approx((0, 1.5e-4, 3e-4, 3e-4, 3e-4, 3e-5))
 
 
 def test_uneven_stages_are_written_in_megatrons_way() -> None:

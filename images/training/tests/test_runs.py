@@ -117,6 +117,29 @@ def test_a_run_ends_writes_its_map_and_its_log_and_is_not_resumed_with_other_dat
     assert "its data position means nothing here" in log.read_text()
 
 
+ELSEWHERE = """
+import os, sys
+os.environ["SLURMD_NODENAME"] = "n" + os.environ["RANK"]
+from bedplate_train.worker import main
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+
+
+def test_a_tensor_group_on_two_servers_is_refused_before_anything_is_computed(
+    tmp_path: Path, write: Callable[..., Path], started: Start
+) -> None:
+    (tmp_path / "elsewhere.py").write_text(ELSEWHERE)
+    path = write(tmp_path, machines={"gpus_per_server": 2}, parallel={"tensor": 2, "pipeline": 1})
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    log = tmp_path / "log"
+    assert started([*words, str(tmp_path / "elsewhere.py"), str(path)], log).wait(PATIENCE_S) != 0
+    said = log.read_text()
+    assert "tensor group 0 (ranks 0 to 1) is on servers n0, n1" in said
+    assert "n0 has 1 ranks, machines.gpus_per_server is 2" in said
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_fault_in_a_restored_part_is_found_and_named(
     tmp_path: Path, write: Callable[..., Path], started: Start
 ) -> None:
@@ -144,9 +167,14 @@ def test_megatrons_pretrain_program_runs_the_same_flags_and_resumes(
     for folder in folders:
         folder.mkdir()
         path = write(
-            folder, steps=6, machines={"gpus_per_server": 4}, parallel={"tensor": 2, "pipeline": 2, "sequence": True},
-            model={"dropout": 0.0}, optimizer={"warmup": 2}, checkpoint={"every": 3, "reshardable": True},
-        )  # fmt: skip
+            folder,
+            steps=6,
+            machines={"gpus_per_server": 4},
+            parallel={"tensor": 2, "pipeline": 2, "sequence": True, "stages": [1, 3]},
+            model={"dropout": 0.0},
+            optimizer={"warmup": 2},
+            checkpoint={"every": 3, "reshardable": True},
+        )
         log = folder / "log"
         if folder.name == "resumed":
             (folder / "run").mkdir()

@@ -26,9 +26,9 @@ STEPS = 3  # the first is at rate 0; the second moves, the third sees what the s
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "one process": {},
-    "data": {"replicas": 2},
-    "tensor": {"tensor": 2, "sequence": True},
-    "pipeline": {"pipeline": 2},
+    "data": {"replicas": 2, "recompute": "selective"},
+    "tensor": {"tensor": 2, "sequence": True, "recompute": "full"},
+    "pipeline": {"pipeline": 2, "stages": [1, 3]},
     "combined": {"tensor": 2, "sequence": True, "pipeline": 2, "replicas": 2},
 }
 OVERLAPS: dict[str, dict[str, bool]] = {
@@ -193,7 +193,9 @@ def layouts(stage: Stage, tell: Callable[[str], None]) -> list[dict[str, Any]]:
                 if not against:
                     reference[name] = mine
                 else:
-                    found.append({"check": name, "against": against, **compared(mine, reference[against], tolerance)})
+                    found.append(
+                        {"check": name, "against": against, "how": how, **compared(mine, reference[against], tolerance)}
+                    )
 
     ask("fp32 one process", 0, "", **LAYOUTS["one process"])
     for name in ("data", "tensor", "pipeline", "combined"):
