@@ -93,6 +93,14 @@ def test_every_node_has_a_row_whatever_becomes_of_it(nodes: Fleet) -> None:
     assert {event.body["verdict"] for event in nodes.events("health.judged")} == {ERROR}
 
 
+def test_what_the_kernel_reported_before_a_time_was_dealt_with(nodes: Fleet) -> None:
+    said = {"__REALTIME_TIMESTAMP": "1795000000000000", "MESSAGE": "NVRM: Xid (PCI:0000:1b:00): 48, DBE"}
+    edit(nodes, "n1", "journal", "-- cursor", json.dumps(said) + "\n-- cursor")  # 2026-11-18T11:06:40Z
+    assert "FAIL: 1 of 3 nodes: n1" in run(nodes).stdout
+    assert "FAIL: 1 of 3 nodes: n1" in run(nodes, "--since", "2026-11-18T11:06:00Z").stdout
+    assert "PASS: 3 of 3 nodes" in run(nodes, "--since", "2026-11-18T11:07Z").stdout
+
+
 def test_a_node_without_a_profile_is_not_asked_and_is_no_pass(nodes: Fleet) -> None:
     (nodes.root / "models" / "lab-gpu8.health.yml").unlink()
     result = run(nodes, "--json")

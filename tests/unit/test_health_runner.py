@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from bedplate.observe.agentfile import agent, agent_sha256
-from bedplate_agent import recording, runner
-from bedplate_agent.command import look, may_load
+from bedplate_agent import readers, recording, runner
+from bedplate_agent.command import HISTORY_LOOKS, look, may_load, remember
+from bedplate_agent.parse.host import parse_history
 from bedplate_agent.probe import ABSENT, ACTIVE, DONE, DRIVER, LATE, LOG, SERVICES, SYSFS, UNASKED, Probe, Raw
 from bedplate_agent.profile import Profile
 from bedplate_agent.runner import run
@@ -155,6 +156,33 @@ def test_a_damaged_record_is_none(tmp_path: Path, index: str) -> None:
     (tmp_path / "record.json").write_text(index)
     with pytest.raises(recording.BadRecord):
         recording.load(str(tmp_path))
+
+
+def test_counters_of_an_earlier_look_are_remembered_each_half_hour_of_one_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "HISTORY", str(tmp_path / "history"))
+    record = replay("base-b200-580")
+
+    def look_at(uptime: str) -> list[str]:
+        host = record.raws["host"].out.replace("86400.12", uptime)
+        earlier = readers.listing(readers.history())
+        raws = {**record.raws, "host": Raw(DONE, host, code=0), "history": Raw(DONE, earlier, code=0)}
+        remember(str(tmp_path), raws, record.profile)
+        return [line.split()[1] for line in (tmp_path / "history").read_text().splitlines()]
+
+    assert look_at("100.0") == ["100.0"]
+    assert look_at("400.0") == ["100.0"]
+    assert look_at("2000.0") == ["100.0", "2000.0"]
+    looks = parse_history(readers.listing(readers.history()))
+    assert looks[0].counts["mlx5_0.link_downed"] == 0
+    assert len(looks[0].counts) == 16
+    (tmp_path / "history").write_text("another-boot 50.0 mlx5_0.link_downed=9\n")
+    assert look_at("60.0") == ["60.0"]
+    for number in range(100):
+        kept = look_at(f"{5000 + 2000 * number}.0")
+    assert len(kept) == HISTORY_LOOKS
+    assert (tmp_path / "history").stat().st_size < readers.SMALL
 
 
 # --- the file -------------------------------------------------------------------------------------

@@ -87,6 +87,8 @@ def _run(options: Mapping[str, str]) -> int:
             recording.save(options["record"], record)
     if "write" in options:
         write(options["write"], result)
+        if "replay" not in options:
+            remember(options["write"], raws, document)
     said = sinks.lines(result) if options.get("format") == "json" else sinks.text(result)
     sys.stdout.write(said)
     return EXITS.get(result.verdict, 0)
@@ -185,6 +187,38 @@ def write(folder: str, result: Any) -> None:
         with open(temp, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
         os.replace(temp, f"{folder}/{name}")
+
+
+HISTORY_LOOKS = 48  # the size of a file stays below what its reader reads
+HISTORY_EACH_S = 1800
+
+
+def remember(folder: str, raws: Mapping[str, Raw], document: Any) -> None:
+    """Write down the counters of this look, at most one each half hour, so that a later one sees what came since."""
+    from bedplate_agent.facts import Facts, Unreadable  # noqa: PLC0415
+    from bedplate_agent.parse.text import NotUnderstood  # noqa: PLC0415
+    from bedplate_agent.probes import probes  # noqa: PLC0415
+    from bedplate_agent.profile import Profile  # noqa: PLC0415
+
+    facts = Facts(raws, probes(Profile(document)))
+    try:
+        boot, uptime = facts["host"].need("boot_id"), facts["host"].need("uptime").split()[0]
+        counts = [
+            f"{device.name}.{name}={device.count(name)}"
+            for device in facts["infiniband"].compute
+            for name in ("link_downed", "link_error_recovery")
+        ]
+        before = [f"{look.boot_id} {look.uptime_s} " + " ".join(f"{k}={v}" for k, v in look.counts.items())
+                  for look in facts["history"] if look.boot_id == boot]  # fmt: skip
+    except (Unreadable, NotUnderstood):
+        return  # what was not read is not remembered
+    if before and float(uptime) - float(before[-1].split()[1]) < HISTORY_EACH_S:
+        return
+    lines = [*before, f"{boot} {uptime} {' '.join(counts)}"][-HISTORY_LOOKS:]
+    temp = f"{folder}/.history.{os.getpid()}"
+    with open(temp, "w", encoding="ascii") as file:
+        file.write("\n".join(lines) + "\n")
+    os.replace(temp, f"{folder}/history")
 
 
 def _turn(lock: str) -> int | None:

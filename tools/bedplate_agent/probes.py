@@ -45,6 +45,8 @@ def probes(profile: Profile) -> dict[str, Probe]:
         Probe("units", SERVICES, 5, ("systemctl", "show", "--no-pager", f"--property={','.join(ASKED)}", "--", *units)),
         Probe("munge", SERVICES, 5, reader="munge"),
         Probe("nvlsm_log", SERVICES, 3, reader="nvlsm_log"),
+        Probe("history", SERVICES, 3, reader="history"),
+        Probe("fabric_version", SERVICES, 5, ("nv-fabricmanager", "--version")),
         Probe("nvme", SERVICES, 8, reader="nvme"),
         Probe("gres", SERVICES, 10, ("scontrol", "show", "node", profile.node, "--json"), klass=IDLE, foreign=True),
         Probe("bmc_info", SLOW, 20, ("ipmitool", "sel", "info"), klass=OUT_OF_BAND),

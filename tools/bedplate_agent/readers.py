@@ -281,6 +281,22 @@ def munge() -> Pairs:
     yield "status", status[1].strip() if status else f"unmunge ended with {read.returncode} and no status"
 
 
+HISTORY = "/run/bedplate-health/history"
+
+
+def history() -> Pairs:
+    """Counters that earlier runs of this boot wrote down; nothing where none did."""
+    for number, line in enumerate((said(HISTORY) or "").splitlines()):
+        words = line.split()
+        if len(words) < 2:  # noqa: PLR2004  boot and uptime, at least
+            continue
+        yield f"{number}/boot_id", words[0]
+        yield f"{number}/uptime_s", words[1]
+        for word in words[2:]:
+            key, _, value = word.partition("=")
+            yield f"{number}/count/{key}", value
+
+
 def nvlsm_log() -> Pairs:
     """The lines with errors at the end of the NVLink subnet manager's log."""
     path = "/var/log/nvlsm.log"
@@ -331,6 +347,7 @@ TEXTS = {"nvme": nvme_document, "step": step_text}
 LISTINGS = {
     "pci": pci, "gpu_files": gpu_files, "modules": modules, "acs": acs, "host": host, "infiniband": infiniband,
     "processes": processes, "mount": mount, "write": write, "resolve": resolve, "munge": munge, "nvlsm_log": nvlsm_log,
+    "history": history,
 }  # fmt: skip
 
 

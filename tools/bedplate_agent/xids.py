@@ -60,8 +60,8 @@ def one(xid: Xid) -> tuple[str, str, str]:  # noqa: PLR0911  a table of classes
     code = xid.code
     if code in NVLINK5 and code not in HARMLESS:
         if code == 150 or xid.severity != "Nonfatal":  # noqa: PLR2004  MSE, MFDE
-            return FAIL, RESET, f"NVLink {xid.mnemonic or 'error'} {xid.severity or 'of unknown severity'}"
-        return WARN, WATCH, f"NVLink {xid.mnemonic} nonfatal"
+            return FAIL, RESET, f"NVLink {xid.severity.lower() or 'of unknown severity'}"
+        return WARN, WATCH, "NVLink nonfatal"
     if code in HARMLESS:
         return PASS, "", ""
     if code in WATCHED:

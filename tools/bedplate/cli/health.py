@@ -1,5 +1,6 @@
 """`bedplate health`: how are the nodes, and what is to be done about those that are not well?"""
 
+import datetime
 import secrets
 import sys
 import time
@@ -37,6 +38,10 @@ RUN_BYTES = 6  # twelve digits: what fits into Slurm's reason beside the check
 )  # fmt: skip
 @click.option("--record", type=click.Path(path_type=Path), help="Write what every node said into this folder.")
 @click.option("--replay", type=click.Path(path_type=Path), help="Judge a record instead; no node is asked.")
+@click.option(
+    "--since", type=click.DateTime(["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%MZ"]), metavar="TIME",
+    help="UTC, like 2026-11-30T10:00Z: what kernels reported before was dealt with.",
+)  # fmt: skip
 @click.option("--all", "everything", is_flag=True, help="Show what passed, too.")
 @click.option("--junit", "junit_file", type=click.Path(path_type=Path), help="Write JUnit XML.")
 @click.option("--prometheus", "prometheus_file", type=click.Path(path_type=Path), help="Write metrics.")
@@ -46,8 +51,8 @@ RUN_BYTES = 6  # twelve digits: what fits into Slurm's reason beside the check
 @click.pass_obj
 def health(
     root: Path, *, nodes: str | None, classes: tuple[str, ...], record: Path | None, replay: Path | None,
-    everything: bool, junit_file: Path | None, prometheus_file: Path | None, width: int, timeout_s: float | None,
-    as_json: bool,
+    since: datetime.datetime | None, everything: bool, junit_file: Path | None, prometheus_file: Path | None,
+    width: int, timeout_s: float | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Ask nodes how they are, judge, and record it.
 
@@ -62,11 +67,11 @@ def health(
       bedplate health --replay case-4711
     """
     if replay is not None:
-        if nodes or record:
-            raise BadInput("--replay asks no node: leave --nodes and --record out")
+        if nodes or record or since:
+            raise BadInput("--replay asks no node: leave --nodes, --record and --since out")
         results = replayed(replay, classes or None)
     else:
-        results = _asked(root, nodes, classes or (PASSIVE,), record, width, timeout_s)
+        results = _asked(root, nodes, classes or (PASSIVE,), record, width, timeout_s, since)
     for path, text in ((junit_file, junit(results)), (prometheus_file, prometheus(results, int(time.time())))):
         if path is not None:
             _write(path, text)
@@ -78,7 +83,13 @@ def health(
 
 
 def _asked(  # noqa: PLR0917
-    root: Path, nodes: str | None, classes: Sequence[str], record: Path | None, width: int, timeout_s: float | None
+    root: Path,
+    nodes: str | None,
+    classes: Sequence[str],
+    record: Path | None,
+    width: int,
+    timeout_s: float | None,
+    since: datetime.datetime | None,
 ) -> list[Result]:
     site = open_site(root)
     names = node_names(site, nodes) if nodes else list(site.fleet.nodes)
@@ -98,6 +109,7 @@ def _asked(  # noqa: PLR0917
 
                 ask(
                     site, names, run=run, classes=classes, width=width, timeout_s=timeout_s, record=record,
+                    since_us=int(since.replace(tzinfo=datetime.UTC).timestamp()) * 1_000_000 if since else 0,
                     report=report,
                 )  # fmt: skip
         finally:

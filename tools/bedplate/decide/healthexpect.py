@@ -20,6 +20,7 @@ from bedplate.model.schema import nearest
 
 SCHEMA = 1
 OF_NODE = ("host.name", "host.address")
+OF_LOCK = ("gpu.driver", "host.kernel", "host.cmdline")  # each is also the check that says why there is none
 DRIVERS = ("nvidia-driver-*open", "nvidia-open*", "nvidia-dkms-*open", "nvidia-utils*")
 KERNEL = re.compile(r"linux-image-(?:unsigned-)?([0-9].*)")
 IB = (
@@ -75,6 +76,13 @@ def expectation(
     if hardware.gpus == 0:
         skip |= dict.fromkeys(_of_gpus(checks), "this model has no GPUs")
     skip |= _unwritten(hardware) | _lock(said, lock, kind, hardware)
+    # Where the lock does not say it, no check can use it, whatever its name is.
+    skip |= {
+        check: skip[name]
+        for check, names in checks.items()
+        for name in names
+        if name in OF_LOCK and name not in said and name in skip and check not in skip
+    }
     skip |= _since(health, str(said.get("gpu.driver") or ""), skip)
     for check, names in checks.items():
         for name in names:

@@ -46,7 +46,7 @@ Profiles = Mapping[str, dict[str, Any] | str]
 NO_PYTHON = 127
 
 
-def profiles(site: Site, names: Sequence[str]) -> dict[str, dict[str, Any] | str]:
+def profiles(site: Site, names: Sequence[str], *, since_us: int = 0) -> dict[str, dict[str, Any] | str]:
     """What each node must show, or why nobody knows that; nothing is contacted."""
     runs = running(site)
     checks = {check.id: check.expects for check in every()}
@@ -64,7 +64,7 @@ def profiles(site: Site, names: Sequence[str]) -> dict[str, dict[str, Any] | str
     for name in names:
         node = site.fleet.nodes[name]
         said = shared(node.kind, runs.get(name))
-        found[name] = said if isinstance(said, str) else of_node(said, node)
+        found[name] = said if isinstance(said, str) else of_node(said, node, since_us=since_us)
     return found
 
 
@@ -77,17 +77,18 @@ def ask(
     width: int = WIDTH,
     timeout_s: float | None = None,
     record: Path | None = None,
+    since_us: int = 0,
     report: Report,
 ) -> None:
     """Ask nodes; report is called with the result of each as soon as there is one, or none can come any more.
 
-    record: a folder that gets what every node said, a record for each.
+    record: a folder that gets what every node said, a record for each; since_us: see of_node.
 
     Raises:
         Refused: the site is an example.
     """
     site.refuse_example("ask nodes how they are")
-    found = profiles(site, names)
+    found = profiles(site, names, since_us=since_us)
     for name in names:
         if isinstance(why := found[name], str):
             report(lost(name, why, run=run))

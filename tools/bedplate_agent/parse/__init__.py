@@ -37,6 +37,8 @@ PARSERS: Mapping[str, Callable[[str], Any]] = {
     "processes": listing.parse,
     "infiniband": infiniband.parse,
     "mount": host.parse_mount,
+    "history": host.parse_history,
+    "fabric_version": host.parse_fabric_version,
     "write": host.parse_write,
     "resolve": listing.parse,
     "time": chrony.parse,

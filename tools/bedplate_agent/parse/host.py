@@ -36,6 +36,35 @@ def parse_mount(text: str) -> Mount:
     )  # fmt: skip
 
 
+class Look(NamedTuple):
+    """Counters as an earlier run on this node saw them."""
+
+    boot_id: str
+    uptime_s: float
+    counts: dict[str, int]
+
+
+def parse_history(text: str) -> list[Look]:
+    """Oldest first; none on a node that has not looked at itself before."""
+    found = []
+    listing = parse_listing(text)
+    for number_ in listing.names():
+        said = listing.under(number_)
+        counts = {key[6:]: integer(value, key) for key, value in said.items() if key.startswith("count/")}
+        if not {"boot_id", "uptime_s"} <= said.keys():
+            raise NotUnderstood("an earlier look without boot_id and uptime_s")
+        found.append(Look(said["boot_id"], number(said["uptime_s"], "uptime_s"), counts))
+    return found
+
+
+def parse_fabric_version(text: str) -> str:
+    """`nv-fabricmanager --version`."""
+    match = re.fullmatch(r"Fabric Manager version is : ([0-9]+\.[0-9]+(?:\.[0-9]+)?)\s*", text)
+    if match is None:
+        raise NotUnderstood(f"no version of Fabric Manager: {shown(text)}")
+    return match[1]
+
+
 def parse_write(text: str) -> int:
     """Milliseconds that a small write with fsync took."""
     return integer(parse_listing(text).need("ms"), "ms")
