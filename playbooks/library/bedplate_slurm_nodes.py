@@ -151,8 +151,11 @@ def give_back(module: AnsibleModule) -> tuple[bool, dict[str, dict[str, Any]]]:
     ours, deadline = given["ours"], time.monotonic() + given["patience_s"]
     before = answer(given["nodes"], ours)
     mine = [name for name, node in before.items() if node["drain"] == "ours"]
-    if module.check_mode or not mine:
-        return bool(mine), before
+    if module.check_mode:
+        # Nothing was drained, so what this run would have drained is not drained by anybody.
+        return any(node["drain"] != "theirs" and not node["trouble"] for node in before.values()), before
+    if not mine:
+        return False, before
     now = _settled(before, mine, ours, deadline)
     whole = [name for name in mine if not unwhole(now[name]) and now[name]["drain"] == "ours"]
     if whole:

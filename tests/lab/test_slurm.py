@@ -254,8 +254,9 @@ def test_a_job_that_does_not_end_in_time_is_named_and_its_node_goes_on_as_it_was
 
 def test_a_node_that_somebody_else_drained_is_changed_and_stays_drained(cluster: Places) -> None:
     shell(SERVICES_HOST, "scontrol update nodename=n3 state=drain reason='rma 4711: fan'")
+    shell("n3", "echo '# by hand' >> /etc/nccl.conf")
     try:
-        _, out = playbook("rollout", "-e", "target=N1", "--limit", "n3")
+        _, out = playbook("site", "-e", "target=N1", "--limit", "n3")
         state, reason = node("n3")
         assert {"IDLE", "DRAIN"} <= state
         assert reason == "rma 4711: fan"
@@ -267,7 +268,7 @@ def test_a_node_that_somebody_else_drained_is_changed_and_stays_drained(cluster:
 
 def test_a_node_with_seven_of_eight_gpus_is_named_and_not_given_back(cluster: Places) -> None:
     on("n4", ["rm", "/dev/nvidia7"])
-    code, _ = playbook("rollout", "-e", "target=N1", "--limit", "n4", check=False)
+    code, _ = playbook("site", "-e", "target=N1", "--limit", "n4", check=False)
     assert code != 0
     assert "n4 has 7 of 8 GPUs: /dev/nvidia7 is missing" in failed("n4")
     state, reason = node("n4")
@@ -318,13 +319,13 @@ def test_a_plug_in_of_another_slurm_is_refused_before_any_node_changes(cluster: 
     write_environment("Y", {fitting: other, "\nrollout:": f"\n{lifted}\n\nrollout:"})
     bedplate("lock", "Y")
     before, last = [shell(name, "dpkg -l | sha256sum").out for name in NODES], events()[-1]["id"]
-    refused = bedplate("rollout", "Y", "--yes", check=False)
+    refused = bedplate("rollout", "Y", "--yes", "--nodes", "n2", check=False)
     assert refused.code != 0
     assert "was built for Slurm 25.05" in refused.out + refused.err
     assert [shell(name, "dpkg -l | sha256sum").out for name in NODES] == before
     assert not [e for e in events(last) if e["kind"] == "step.ended" and e["body"]["step"].startswith("Drain")]
     idle(*NODES)
-    bedplate("rollout", "N1", "--yes", "--recheck")
+    bedplate("rollout", "N1", "--yes", "--nodes", "n2")
 
 
 def test_a_plug_in_that_somebody_put_there_is_refused_with_the_way_to_mend_it(cluster: Places) -> None:

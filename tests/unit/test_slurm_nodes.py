@@ -138,7 +138,9 @@ def test_a_node_that_is_not_whole_for_slurm_stays_drained(monkeypatch: pytest.Mo
     assert slurm.commands == []
 
 
-@pytest.mark.parametrize(("state", "node"), [("drained", ("ALLOCATED", "")), ("returned", ("IDLE+DRAIN", OURS))])
+@pytest.mark.parametrize(
+    ("state", "node"), [("drained", ("ALLOCATED", "")), ("returned", ("IDLE+DRAIN", OURS)), ("returned", ("IDLE", ""))]
+)
 def test_check_mode_says_that_it_would_and_does_not(
     monkeypatch: pytest.MonkeyPatch, state: str, node: tuple[str, str]
 ) -> None:
