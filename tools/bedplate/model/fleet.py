@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from bedplate.model.bmc import Bmc, BmcShape
 from bedplate.model.faults import BadInput, Fault
 from bedplate.model.netboot import Netboot, NetbootShape
 from bedplate.model.nodes import expand
@@ -87,6 +88,7 @@ class Fleet:
     dns: tuple[str, ...] = ()
     ntp: tuple[str, ...] = ()
     netboot: Netboot | None = None
+    bmc: Bmc | None = None
 
     def nodes_of(self, kinds: Collection[str]) -> list[Node]:
         """The nodes of some kinds, in the order of nodes.csv."""
@@ -219,6 +221,7 @@ class _Fleet(Strict):
     racks: dict[Racks, _Rack] | None = None
     groups: _Groups | None = None
     netboot: NetbootShape | None = None
+    bmc: BmcShape | None = None
 
 
 _REQUIRED = ("plugin", "site", "ledger", "ssh", "networks", "kinds", "racks", "groups")
@@ -452,6 +455,7 @@ class _Join:
         yield from self._bmc()
         yield from self._bonds()
         yield from self._netboot()
+        yield from self._out_of_band()
 
     def fleet(self) -> Fleet:
         """The fleet of files without a fault."""
@@ -478,6 +482,7 @@ class _Join:
             dns=tuple(shape.networks.management.dns or ()),
             ntp=tuple(shape.networks.management.ntp or ()),
             netboot=shape.netboot.value() if shape.netboot else None,
+            bmc=shape.bmc.value() if shape.bmc else None,
         )
 
     def _node(self, row: _Row, name: str) -> Node:
@@ -660,6 +665,25 @@ class _Join:
         if netboot.addressing == "static" and not management.dns:
             found = "static addresses without networks.management.dns"
             yield self.document.fault(("netboot", "addressing"), found, "add dns")
+
+    def _out_of_band(self) -> Iterator[Fault]:
+        """Nodes and models that are reached by IPMI are there."""
+        if (bmc := self.shape.bmc) is None:
+            return
+        try:
+            names = _expand(bmc.ipmi_nodes)
+        except ValueError as fault:
+            found = f'"{bmc.ipmi_nodes}" is no host list: {fault}'
+            yield self.document.fault(("bmc", "ipmi_nodes"), found, "for example gpu[001-640] or n1,n3")
+            names = []
+        if (absent := [name for name in names if name not in self.named]) and self.complete:
+            found = f"no row in {self.table.file} for {_some(absent)}"
+            yield self.document.fault(("bmc", "ipmi_nodes"), found, "add it, or shorten the list")
+        models = {kind.model for kind in (self.shape.kinds or {}).values()}
+        for at, model in enumerate(bmc.ipmi_models or () if self.result.whole("kinds") else ()):
+            if model not in models:
+                found = f'no kind is of model "{model}"'
+                yield self.document.fault(("bmc", "ipmi_models", at), found, nearest(model, models))
 
 
 def _range_fault(network: IPv4Network, first: str, count: int) -> tuple[str, str] | None:

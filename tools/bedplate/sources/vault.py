@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from bedplate import process
+from bedplate.model.bmc import Logins, parse_logins
 from bedplate.model.faults import BadInput, Fault
 from bedplate.model.netboot import Secrets, parse_secrets
 from bedplate.sources.site import shown
@@ -18,11 +19,24 @@ def netboot_secrets(root: Path, password_file: Path | None) -> Secrets:
     Raises:
         BadInput: there is none, it is not encrypted, it cannot be decrypted, or lacks a key.
     """
+    return parse_secrets(_decrypted(root, password_file), shown(root / "vault.yml"))
+
+
+def bmc_logins(root: Path, password_file: Path | None) -> Logins:
+    """Who logs in to the BMCs, out of a site's vault.yml.
+
+    Raises:
+        BadInput: there is none, it is not encrypted, it cannot be decrypted, or lacks a key.
+    """
+    return parse_logins(_decrypted(root, password_file), shown(root / "vault.yml"))
+
+
+def _decrypted(root: Path, password_file: Path | None) -> str:
     path = root / "vault.yml"
     try:
         begins = path.read_bytes()[: len(_HEADER)]
     except OSError as fault:
-        remedy = "make it: ansible-vault create vault.yml (docs/netboot.md has its keys)"
+        remedy = "make it: ansible-vault create vault.yml (docs/site.md has its keys)"
         raise BadInput([Fault(shown(path), None, f"cannot be read: {fault.strerror}", remedy)]) from fault
     if begins != _HEADER:
         remedy = f"ansible-vault encrypt {shown(path)}"
@@ -36,4 +50,4 @@ def netboot_secrets(root: Path, password_file: Path | None) -> Secrets:
         said = done.err.strip().splitlines()[-1:] or ["ansible-vault failed"]
         remedy = "name the password: --vault-password-file FILE"
         raise BadInput([Fault(shown(path), None, f"cannot be decrypted: {said[0][:200]}", remedy)])
-    return parse_secrets(done.out, shown(path))
+    return done.out
