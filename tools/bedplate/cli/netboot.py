@@ -19,7 +19,7 @@ from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.decide.autoinstall.lint import lint
 from bedplate.decide.netboot.protocol import KINDS, Install, Phase, fold_installs, stamp, stuck
-from bedplate.decide.netboot.recipe import COMMON_FILES, NODE_FILES, Recipe
+from bedplate.decide.netboot.recipe import COMMON_FILES, NODE_FILES, Recipe, dhcp
 from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import identity, sha256
 from bedplate.model.faults import BadInput, Fault, Refused
@@ -82,6 +82,23 @@ def render_netboot(
         ],
     )
     click.echo(f"all of it: {digest}" + (f", written to {shown(out.absolute())}" if out else ""))
+
+
+@click.command("netboot-dhcp")
+@click.pass_obj
+def render_dhcp(root: Path) -> None:
+    """Render the configuration of dnsmasq: DHCP and TFTP for every node of the fleet, and for nobody else.
+
+    \b
+    Example:
+      bedplate render netboot-dhcp > /etc/bedplate/dnsmasq.conf
+    """
+    site = open_site(root)
+    fleet = site.fleet
+    if fleet.netboot is None:
+        raise BadInput([fleet.document.fault((), "no netboot section", "add it: docs/site.md has its keys")])
+    models = {kind.model: site.model(kind.model) for kind in fleet.kinds.values()}
+    click.echo(dhcp(fleet, fleet.netboot, models, checkout.autoinstall()), nl=False)
 
 
 def rendered(

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from bedplate.cli.names import node_names
-from bedplate.cli.netboot import render_netboot
+from bedplate.cli.netboot import render_dhcp, render_netboot
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.decide.render import Rendering, manifest, manifest_sha256
 from bedplate.model.nodes import fold as fold_names
@@ -73,3 +73,4 @@ def render_files(root: Path, environment: str, nodes: str | None, output: Path |
 
 
 render.add_command(render_netboot)
+render.add_command(render_dhcp)

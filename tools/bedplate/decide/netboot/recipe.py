@@ -121,8 +121,7 @@ class Recipe:
             apt=self._templates["apt"].render(scope).rstrip("\n"),
             kernel=self._templates["kernel"].render(kernel=kernel, packages=[*beside, "python3"]).rstrip("\n"),
             bond=self.fleet.kinds[kind].bond,
-            # A signed loader boots with and without Secure Boot; another one only where it is known to be off.
-            shim=model.secure_boot is not False and model.firmware != "bios",
+            shim=_shim(model),
             firmware=model.firmware or "uefi",
             model=model,
         )
@@ -198,19 +197,8 @@ class Recipe:
         }
 
     def common(self) -> dict[str, str]:
-        """The files of the boot server that are the same for all nodes; its DHCP knows the whole fleet."""
-        network = self.fleet.networks["management"]
-        scope = {
-            "site": self.fleet.site, "netboot": self.netboot, "url": self.netboot.url, "gateway": self.fleet.gateway,
-            "dns": self.fleet.dns, "ntp": self.fleet.ntp, "network_address": str(network.network_address),
-            "netmask": str(network.netmask),
-            "hosts": [
-                {"macs": (node.boot_mac, *node.bond_macs), "address": node.address, "name": node.name,
-                 "shim": self._kinds[node.kind].shim}
-                for node in self.fleet.nodes.values()
-                if node.kind in self._kinds
-            ],
-        }  # fmt: skip
+        """The files of the boot server that are the same for all nodes; DHCP for nodes of the lock."""
+        scope = _common_scope(self.fleet, self.netboot, {kind: each.shim for kind, each in self._kinds.items()})
         return {name: self._templates[name.rpartition("/")[2]].render(scope) for name in COMMON_FILES}
 
     def index(self, nodes: Sequence[Node]) -> dict[str, Any]:
@@ -227,6 +215,34 @@ class Recipe:
                 for node in nodes
             },
         }  # fmt: skip
+
+
+def _shim(model: HardwareModel) -> bool:
+    """A signed loader boots with and without Secure Boot; another one only where it is known to be off."""
+    return model.secure_boot is not False and model.firmware != "bios"
+
+
+def _common_scope(fleet: Fleet, netboot: Netboot, shims: Mapping[str, bool]) -> dict[str, Any]:
+    """What the boot server's own files are made of; shims: the kinds that get an answer."""
+    network = fleet.networks["management"]
+    return {
+        "site": fleet.site, "netboot": netboot, "url": netboot.url, "gateway": fleet.gateway,
+        "dns": fleet.dns, "ntp": fleet.ntp, "network_address": str(network.network_address),
+        "netmask": str(network.netmask),
+        "hosts": [
+            {"macs": (node.boot_mac, *node.bond_macs), "address": node.address, "name": node.name,
+             "shim": shims[node.kind]}
+            for node in fleet.nodes.values()
+            if node.kind in shims
+        ],
+    }  # fmt: skip
+
+
+def dhcp(fleet: Fleet, netboot: Netboot, models: Mapping[str, HardwareModel], sources: Mapping[str, bytes]) -> str:
+    """The configuration of dnsmasq for every node of the fleet, whatever environments they are installed from."""
+    shims = {name: _shim(models[kind.model]) for name, kind in fleet.kinds.items()}
+    template = _environment().from_string(sources[f"{FOLDER}templates/dnsmasq.conf.j2"].decode())
+    return template.render(_common_scope(fleet, netboot, shims))
 
 
 def grub_names(node: Node) -> list[str]:
