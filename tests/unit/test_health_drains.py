@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bedplate.decide.healthdrain import DRAIN, FRESH_S, TELL, UNDRAIN, WINDOW_S, Step, Watch, decide, most
@@ -108,7 +108,7 @@ EVENTS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(events=EVENTS, foreign=st.sets(st.integers(0, FLEET - 1), max_size=20))
 def test_whatever_happens_the_invariants_hold(
     events: list[tuple[int, list[tuple[int, str, str]]]], foreign: set[int]

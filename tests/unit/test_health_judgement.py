@@ -5,7 +5,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bedplate.decide.healthexpect import expectation, of_node
@@ -126,6 +126,7 @@ RESULTS = st.builds(
 )  # fmt: skip
 
 
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(RESULTS)
 def test_a_reason_is_short_plain_and_begins_with_the_check(found: Result) -> None:
     said = reason(found)
@@ -137,6 +138,7 @@ def test_a_reason_is_short_plain_and_begins_with_the_check(found: Result) -> Non
         assert said.removeprefix("HC:").partition(":")[0].partition(" ")[0] in CHECKS
 
 
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(RESULTS, max_size=4))
 def test_every_form_can_be_read_whatever_a_node_says(found: list[Result]) -> None:
     ElementTree.fromstring(junit(found))  # noqa: S314  our own
@@ -194,6 +196,7 @@ def test_nodes_of_different_profiles_are_not_compared() -> None:
     assert outliers([*fleet([835.0] * 99), *slow]) == []
 
 
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.floats(1, 1e6), min_size=PEERS, max_size=60))
 def test_most_of_a_fleet_are_never_outliers(values: list[float]) -> None:
     assert len(outliers(fleet(values))) <= len(values) / 2

@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bedplate_agent.check import Check, evaluate
@@ -175,21 +175,21 @@ def test_no_answer_with_decimal_commas_passes(probe: str) -> None:
     assert passing(_base(probe), probe, Raw("done", text.replace(".", ","), code=0)) == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.binary(max_size=400), parser=st.sampled_from(sorted(PARSERS)))
 def test_parsers_raise_nothing_but_that_they_did_not_understand(data: bytes, parser: str) -> None:
     with suppress(NotUnderstood):
         PARSERS[parser](data.decode("utf-8", "replace") + "\n")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), probe=st.sampled_from(PROBES))
 def test_no_random_bytes_pass(data: st.DataObject, probe: str) -> None:
     noise = data.draw(st.binary(max_size=300)).decode("utf-8", "replace")
     assert passing(_base(probe), probe, Raw("done", noise + "\n", code=0)) == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), probe=st.sampled_from(PROBES))
 def test_bytes_lost_inside_an_answer_break_no_parser(data: st.DataObject, probe: str) -> None:
     text = replay(_base(probe)).raws[probe].out

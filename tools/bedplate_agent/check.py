@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from bedplate_agent.facts import Facts, Unreadable
+from bedplate_agent.parse.journal import Log
 from bedplate_agent.parse.smi import Field, Gpu
 from bedplate_agent.parse.text import NotUnderstood
 from bedplate_agent.probe import PASSIVE
@@ -82,6 +83,23 @@ def units(facts: Facts, profile: Profile) -> dict[str, dict[str, str]]:
     if len(found) != wanted:
         raise Unreadable(f"systemctl was asked for {wanted} units and tells of {len(found)}: cut off")
     return found
+
+
+def kernel_log(facts: Facts, profile: Profile) -> Log:
+    """What the kernel said since its boot, or since what was dealt with (the profile's since_us).
+
+    Raises:
+        Unreadable: the journal has forgotten a part of that time.
+    """
+    log: Log = facts["journal"]
+    since = int(profile.document.get("since_us", 0))
+    if not log.whole and log.first_us > since:
+        raise Unreadable("the journal has forgotten the beginning of this boot, and nobody said what was dealt with")
+    return log._replace(
+        xids=[xid for xid in log.xids if xid.at_us >= since],
+        sxids=[sxid for sxid in log.sxids if sxid.at_us >= since],
+        messages=[message for message in log.messages if message.at_us >= since],
+    )
 
 
 def held(profile: Profile, limits: str, value: float, entity: str, what: str) -> Iterator[Finding]:

@@ -32,6 +32,7 @@ limits:
   gpu.memory: {unit: MiB, fail_below: "180000", source: test}
   gpu.power_limit: {unit: W, fail_below: "1000", source: test}
   nvlink.rate: {unit: GB/s, fail_below: "53", source: test}
+  nvlink.ber: {warn_above: "0.000001", source: test}
   nvlink.errors: {warn_above: "100", source: test}
 skip:
   gpu.count: a stand-in has no /proc/driver

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bedplate_agent.check import Check, all_or, bad, held
+from bedplate_agent.check import Check, all_or, bad, held, kernel_log
 from bedplate_agent.facts import Facts
 from bedplate_agent.parse.infiniband import Device
 from bedplate_agent.parse.journal import short_bus
@@ -34,8 +34,8 @@ def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
             recovered = more(device, "link_error_recovery")
             yield from held(profile, "ib.recoveries", recovered, device.name, "link recovered, times:")
         told: dict[str, int] = {}
-        for message in facts["journal"].messages:
-            if message.at_us >= int(profile.document.get("since_us", 0)) and (match := _DOWN.search(message.text)):
+        for message in kernel_log(facts, profile).messages:
+            if match := _DOWN.search(message.text):
                 told[match[1]] = told.get(match[1], 0) + 1
         for address, times in sorted(told.items()):
             yield from held(profile, "ib.flaps", times, short_bus(address), "the kernel saw its link go down, times:")

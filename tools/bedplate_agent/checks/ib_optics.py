@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bedplate_agent.check import Check, all_or, bad
+from bedplate_agent.check import Check, all_or, bad, kernel_log
 from bedplate_agent.facts import Facts
 from bedplate_agent.parse.journal import short_bus
 from bedplate_agent.profile import Profile
@@ -16,13 +16,12 @@ _HOT = re.compile(r"mlx5_core ([0-9a-f:.]+).*[Hh]igh temperature")
 
 
 def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
-    since = int(profile.document.get("since_us", 0))
 
     def problems() -> Iterator[Finding]:
         seen: dict[tuple[str, str], int] = {}
-        for message in facts["journal"].messages:
+        for message in kernel_log(facts, profile).messages:
             match = _EVENT.search(message.text) or _HOT.search(message.text)
-            if match and message.at_us >= since:
+            if match:
                 what = match[2] if match.re is _EVENT else "high temperature"
                 seen[match[1], what] = seen.get((match[1], what), 0) + 1
         for (address, what), times in sorted(seen.items()):

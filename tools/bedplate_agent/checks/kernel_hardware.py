@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bedplate_agent.check import Check, all_or, bad
+from bedplate_agent.check import Check, all_or, bad, kernel_log
 from bedplate_agent.facts import Facts
 from bedplate_agent.profile import Profile
 from bedplate_agent.verdict import RMA, WARN, WATCH, Finding
@@ -21,8 +21,7 @@ _SEEN = re.compile(
 
 
 def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
-    since = int(profile.document.get("since_us", 0))
-    messages = [m.text for m in facts["journal"].messages if m.at_us >= since]
+    messages = [m.text for m in kernel_log(facts, profile).messages]
     fatal = [text for text in messages if _FATAL.search(text)]
     seen = [text for text in messages if _SEEN.search(text) and text not in fatal]
 

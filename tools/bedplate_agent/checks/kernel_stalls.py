@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bedplate_agent.check import Check, all_or, bad
+from bedplate_agent.check import Check, all_or, bad, kernel_log
 from bedplate_agent.facts import Facts
 from bedplate_agent.profile import Profile
 from bedplate_agent.verdict import CONFIG, WARN, WATCH, Finding
 
 
 def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
-    since = int(profile.document.get("since_us", 0))
-    messages = [m.text for m in facts["journal"].messages if m.at_us >= since]
+    messages = [m.text for m in kernel_log(facts, profile).messages]
     hung = [text for text in messages if "blocked for more than" in text]
     killed = [text for text in messages if "ut of memory" in text and "Memory cgroup" not in text]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bedplate_agent.check import Check, all_or, bad
+from bedplate_agent.check import Check, all_or, bad, kernel_log
 from bedplate_agent.facts import Facts
 from bedplate_agent.parse.journal import short_bus
 from bedplate_agent.profile import Profile
@@ -12,8 +12,7 @@ from bedplate_agent.verdict import POWER, RESET, WARN, WATCH, Finding
 
 
 def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
-    since = int(profile.document.get("since_us", 0))
-    sxids = [sxid for sxid in facts["journal"].sxids if sxid.at_us >= since]
+    sxids = kernel_log(facts, profile).sxids
     switches = facts["pci"].under("nvswitch")
     wanted = profile.number("nvswitch.count")
     there = sorted({key.partition("/")[0] for key in switches})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bedplate_agent.check import Check, all_or, bad
+from bedplate_agent.check import Check, all_or, bad, kernel_log
 from bedplate_agent.facts import Facts
 from bedplate_agent.profile import Profile
 from bedplate_agent.verdict import RESET, Finding
@@ -12,8 +12,7 @@ from bedplate_agent.xids import judged
 
 
 def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
-    since = int(profile.document.get("since_us", 0))  # of the last acceptance, in this boot
-    xids = [xid for xid in facts["journal"].xids if xid.at_us >= since]
+    xids = kernel_log(facts, profile).xids
 
     def problems() -> Iterator[Finding]:
         told: dict[tuple[str, int, str], int] = {}

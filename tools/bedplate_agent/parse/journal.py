@@ -1,7 +1,6 @@
 """`journalctl -k -b -o json --show-cursor`: the kernel log of this boot, and what in it concerns health.
 
-The cursor is its last line: a log without one was cut, and a cut log proves nothing. Its first message must be the
-kernel's own: a log that the journal has already forgotten in part does not tell of the whole boot.
+The cursor is its last line: a log without one was cut, and a cut log proves nothing.
 """
 
 from __future__ import annotations
@@ -45,6 +44,9 @@ class Log(NamedTuple):
     """bus: the switch; severity: Fatal or Nonfatal."""
     messages: list[Message]
     """Every interesting message, in order."""
+    first_us: int
+    whole: bool
+    """Whether it begins with the kernel's first message: a journal forgets, and then tells of a part of the boot."""
 
 
 def parse(text: str) -> Log:  # noqa: C901  a table of forms
@@ -57,8 +59,9 @@ def parse(text: str) -> Log:  # noqa: C901  a table of forms
             raise NotUnderstood(f"no entry of a journal: {shown(line)}")
         if INTERESTING.search(line):
             messages.append(_message(line))
-    if not any("Linux version" in message.text for message in messages):
-        raise NotUnderstood("the kernel's first message is not in it: the journal has forgotten part of this boot")
+    if len(lines) < 2:  # noqa: PLR2004  an entry and the cursor
+        raise NotUnderstood("it has no entry")
+    whole = any("Linux version" in message.text for message in messages)
     xids, sxids = [], []
     for message in messages:
         if found := _XID.search(message.text):
@@ -74,7 +77,7 @@ def parse(text: str) -> Log:  # noqa: C901  a table of forms
             # Without an Xid of its own: leptonai/gpud#1209.
             where = re.search(r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)", message.text)
             xids.append(Xid(message.at_us, short_bus(where[1]) if where else "", 79, message.text))
-    return Log(xids, sxids, messages)
+    return Log(xids, sxids, messages, _message(lines[0]).at_us, whole)
 
 
 def recovery_action(text: str) -> tuple[int, str] | None:

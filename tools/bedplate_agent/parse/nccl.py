@@ -36,6 +36,8 @@ def parse(text: str) -> Run:
         raise NotUnderstood("no header of a table of results")
     first = columns.index("time")
     halves = _halves(columns[first:])
+    if not all({"time", "algbw", "busbw"} <= set(names) for _, names in halves):
+        raise NotUnderstood(f"a header without time, algbw and busbw: {shown(' '.join(columns))}")
     rows: list[Row] = []
     for line in lines:
         if line.startswith("#") or not _ROW.match(line):

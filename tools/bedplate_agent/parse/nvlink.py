@@ -14,7 +14,9 @@ from bedplate_agent.parse.text import NotUnderstood, integer, shown
 _GPU = re.compile(r"GPU ([0-9]+): (.+) \(UUID: (GPU-[0-9a-f-]{36})\)")
 _RATE = re.compile(r"\s+Link ([0-9]+): (?:([0-9]+(?:\.[0-9]+)?) GB/s|<inactive>)")
 _DOWN = re.compile(r"\s*(?:Unable to retrieve NVLink information as )?all links are in[aA]ctive\.?", re.IGNORECASE)
-_ERROR = re.compile(r"\s+Link ([0-9]+): ([A-Za-z][A-Za-z0-9 /_()-]*?)(?: Errors?| Counter)?: ([0-9]+)")
+_ERROR = re.compile(
+    r"\s+Link ([0-9]+): ([A-Za-z][A-Za-z0-9 /_()-]*?): ([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)"
+)  # a count, or a bit error rate: 15e-255
 _ERROR_NONE = re.compile(r"\s+Link ([0-9]+): ([A-Za-z][A-Za-z0-9 /_()-]*?): (?:N/A|Not Supported)")
 
 
@@ -26,10 +28,10 @@ class Links(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """One GPU: (link number, name of the counter) -> count since the driver was loaded."""
+    """One GPU: (link number, name of the counter) -> count since the driver was loaded, or rate."""
 
     gpu: int
-    counts: dict[tuple[int, str], int]
+    counts: dict[tuple[int, str], float]
     links: frozenset[int]
 
 
@@ -56,7 +58,7 @@ def parse_status(text: str) -> list[Links]:
 
 def parse_errors(text: str) -> list[Counters]:  # noqa: C901  a table of forms
     """Every link of a GPU must have the same counters: fewer of them are a text that was cut."""
-    found: list[tuple[int, dict[tuple[int, str], int], dict[int, set[str]]]] = []
+    found: list[tuple[int, dict[tuple[int, str], float], dict[int, set[str]]]] = []
     for line in text.splitlines():
         if not line.strip():
             continue
@@ -77,7 +79,7 @@ def parse_errors(text: str) -> list[Counters]:  # noqa: C901  a table of forms
             raise NotUnderstood(f"GPU {index}: link {number} has two counters {name}")
         names[number].add(name)
         if said is not None:
-            counts[number, name] = integer(said[3], name)
+            counts[number, name] = float(said[3])
     if not found:
         raise NotUnderstood("no GPU in it")
     kinds = {frozenset(of) for _, _, names in found for of in names.values()}
