@@ -1,9 +1,10 @@
-"""What a machine says of itself while it is installed. Runs in the live system, with its Python and nothing else.
+"""What a machine says of itself while it is installed: the live system's Python, and nothing else.
 
 node inventory   what it is made of, compared with what was expected, and told to the boot server; ends with 1 when
                  anything differs, when the boot server says so, or when it cannot be told: then nothing is wiped.
 node installed   the last word before the machine starts again; ends with 1 when it cannot be told: the boot server
                  would take the machine for one that comes back without having been installed.
+node first-boot  in the installed system: how cloud-init ended; then the token's last use is over, and it is removed.
 node logs        the installer's logs and crash files, as one archive, to the boot server.
 """
 
@@ -12,6 +13,7 @@ node logs        the installer's logs and crash files, as one archive, to the bo
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -24,6 +26,9 @@ from pathlib import Path
 from typing import Any
 
 EXPECTED = Path("/run/bedplate/expected.json")
+FIRST_BOOT = Path("/var/lib/bedplate/first-boot")
+CLOUD_INIT = Path("/run/cloud-init")
+FIRST_BOOT_S = 3600  # until a first boot that does not end is told as one
 LOGS = ("/var/log/installer", "/var/crash", "/var/log/cloud-init.log", "/var/log/cloud-init-output.log")
 MOST_LOG_BYTES = 64 << 20
 TRIES, PAUSE_S, DEADLINE_S = 6, 5, 60
@@ -70,7 +75,21 @@ def inventory() -> dict[str, Any]:
         "disks": [disk for disk in lsblk() if own(disk)],
         "nics": nics,
         "secure_boot": secure_boot(),
+        "bmc": bmc(),
     }
+
+
+def bmc() -> dict[str, str] | None:
+    """Address and MAC of the BMC, where the live system can ask it; None: nobody knows."""
+    if not shutil.which("ipmitool"):
+        return None
+    try:
+        said = subprocess.run(["ipmitool", "lan", "print"], stdout=subprocess.PIPE, check=True, timeout=DEADLINE_S)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    rows = [line.partition(":") for line in said.stdout.decode(errors="replace").splitlines()]
+    told = {key.strip(): value.strip() for key, _, value in rows}
+    return {"address": told.get("IP Address", ""), "mac": told.get("MAC Address", "").lower()}
 
 
 def secure_boot() -> bool | None:
@@ -84,7 +103,7 @@ def secure_boot() -> bool | None:
     return None
 
 
-def differences(expected: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:
+def differences(expected: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:  # noqa: C901  a list of cases
     """What would be wiped, or booted, and is not what the fleet says."""
     serial = found["dmi"].get("product_serial")
     if serial != expected["serial"]:
@@ -93,12 +112,27 @@ def differences(expected: dict[str, Any], found: dict[str, Any]) -> Iterator[str
         fits = [disk["name"] for disk in found["disks"] if wanted in (disk.get("serial") or "")]
         if len(fits) != 1:
             yield f"boot disk {wanted}: {len(fits)} disks have that serial number ({' '.join(fits) or 'none'})"
-    macs = {nic["mac"] for nic in found["nics"]}
+    macs = {port(nic["mac"]) for nic in found["nics"]}
     for mac in expected["macs"]:
         if mac not in macs:
             yield f"no interface with MAC {mac}"
+    for mac in expected.get("nic_macs") or ():
+        if mac not in macs:
+            yield f"no fabric adapter with MAC {mac}"
     if expected["disks"] is not None and len(found["disks"]) != expected["disks"]:
         yield f"{len(found['disks'])} disks, expected {expected['disks']}"
+    firmware, known = found["dmi"].get("bios_version"), expected.get("bios_versions") or ()
+    if known and firmware not in known:
+        yield f"firmware {str(firmware)[:64]!r}, its model's list has {', '.join(known)}"
+    address = (found.get("bmc") or {}).get("address")
+    if expected.get("bmc_address") and address and address != expected["bmc_address"]:
+        yield f"BMC address {str(address)[:40]}, expected {expected['bmc_address']}"
+
+
+def port(mac: str | None) -> str:
+    """A MAC as the fleet has it; of an InfiniBand port, which has 20 bytes, out of its GUID, the last eight."""
+    parts = str(mac).lower().split(":")
+    return ":".join((*parts[12:15], *parts[17:20])) if len(parts) == 20 else ":".join(parts)  # noqa: PLR2004
 
 
 def send(url: str, data: bytes, kind: str, method: str = "POST") -> tuple[int, str]:
@@ -139,6 +173,40 @@ def tell_installed(expected: dict[str, Any]) -> int:
     return 0 if status == HTTPStatus.OK else 1
 
 
+def first_boot() -> dict[str, Any]:
+    """How cloud-init ended, from its own files; 22.4 has no recoverable errors, 23.4 and later have."""
+    end = time.monotonic() + FIRST_BOOT_S
+    while not (CLOUD_INIT / "result.json").exists():
+        if time.monotonic() > end:
+            return {"status": f"not ended after {FIRST_BOOT_S} s", "errors": [], "recoverable": []}
+        time.sleep(1)
+    try:
+        errors = json.loads((CLOUD_INIT / "result.json").read_text())["v1"]["errors"]
+        stages = json.loads((CLOUD_INIT / "status.json").read_text())["v1"]
+    except (OSError, ValueError, KeyError, TypeError) as fault:
+        return {"status": f"its files cannot be read: {fault!r}", "errors": [], "recoverable": []}
+    recoverable = [
+        f"{level}: {line}"
+        for stage in stages.values()
+        if isinstance(stage, dict)
+        for level, lines in (stage.get("recoverable_errors") or {}).items()
+        for line in lines
+    ]
+    return {"status": "error" if errors else "done", "errors": list(map(str, errors)), "recoverable": recoverable}
+
+
+def tell_first_boot(expected: dict[str, Any]) -> int:
+    body = json.dumps(first_boot()).encode()
+    status, said = send(f"{expected['url']}/finished/{expected['path']}", body, "application/json")
+    if status == 0 or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        say(f"the boot server answered {status or 'nothing'}: {said[:2000]}")
+        return 1  # the unit tries again
+    if status != HTTPStatus.OK:
+        say(f"not taken: {status} {said[:2000]}")
+    shutil.rmtree(FIRST_BOOT, ignore_errors=True)  # the token opens nothing any more
+    return 0
+
+
 def tell_logs(expected: dict[str, Any]) -> int:
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
@@ -156,6 +224,10 @@ def tell_logs(expected: dict[str, Any]) -> int:
     return 0  # logs that nobody took are no reason to end an installation
 
 
+COMMANDS = {
+    "inventory": tell_inventory, "installed": tell_installed, "logs": tell_logs, "first-boot": tell_first_boot,
+}  # fmt: skip
+
 if __name__ == "__main__":
-    given = json.loads(EXPECTED.read_text())
-    sys.exit({"inventory": tell_inventory, "installed": tell_installed, "logs": tell_logs}[sys.argv[1]](given))
+    place = FIRST_BOOT / "expected.json" if sys.argv[1] == "first-boot" else EXPECTED
+    sys.exit(COMMANDS[sys.argv[1]](json.loads(place.read_text())))

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 from bedplate.act.arming import file_faults
-from bedplate.decide.netboot import protocol
+from bedplate.decide.netboot import hardware
 from bedplate.model.canonical import sha256
 from bedplate.model.netboot import BootFile
 from unit.netboot_sample import ROOT, example
 
 EXPECTED = {
     "node": "n1", "serial": "SN-1", "macs": ["02:00:00:00:01:00"], "boot_disk_serials": ["DISK-1", "DISK-2"], "disks": 3,
-    "url": "http://127.0.0.1:9", "path": "n1/TOKEN",
+    "url": "http://127.0.0.1:9", "path": "n1/TOKEN", "nic_macs": ["98:03:9b:00:00:01"], "bios_versions": ["2.1"],
+    "bmc_address": "10.1.0.1",
 }  # fmt: skip
 
 
@@ -40,19 +41,84 @@ def inventory(**changed: Any) -> dict[str, Any]:
         {"name": "sdb", "serial": "DISK-2"},
         {"name": "nvme0n1", "serial": None},
     ]
-    return {"dmi": {"product_serial": "SN-1"}, "disks": disks, "nics": [{"mac": "02:00:00:00:01:00"}]} | changed
+    fabric = "00:00:11:22:fe:80:00:00:00:00:00:00:98:03:9b:03:00:00:00:01"  # an InfiniBand port
+    return {
+        "dmi": {"product_serial": "SN-1", "bios_version": "2.1"}, "disks": disks,
+        "nics": [{"mac": "02:00:00:00:01:00"}, {"mac": fabric}], "bmc": {"address": "10.1.0.1", "mac": "x"},
+    } | changed  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        {}, {"dmi": {"product_serial": "X"}}, {"dmi": {}}, {"nics": []}, {"disks": []},
+        {}, {"dmi": {"product_serial": "X"}}, {"dmi": {}}, {"nics": []}, {"disks": []}, {"bmc": None},
+        {"nics": [{"mac": "02:00:00:00:01:00"}, {"mac": "98:03:9b:00:00:02"}]}, {"bmc": {"address": "10.1.0.2"}},
+        {"dmi": {"product_serial": "SN-1", "bios_version": "1.9"}},
         {"disks": [{"name": "sda", "serial": "DISK-1"}, {"name": "sdb", "serial": "DISK-1"}, {"name": "c", "serial": "DISK-2"}]},
     ],
 )  # fmt: skip
 def test_the_machine_and_the_server_judge_alike(node: ModuleType, changed: dict[str, Any]) -> None:
     found = inventory(**changed)
-    assert list(node.differences(EXPECTED, found)) == protocol.differences(EXPECTED, found)
+    assert list(node.differences(EXPECTED, found)) == hardware.differences(EXPECTED, found)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, []),
+        ({"nics": [{"mac": "02:00:00:00:01:00"}]}, ["no fabric adapter with MAC 98:03:9b:00:00:01"]),
+        ({"bmc": {"address": "10.1.0.2"}}, ["BMC address 10.1.0.2, expected 10.1.0.1"]),
+        ({"dmi": {"product_serial": "SN-1", "bios_version": "1.9"}}, ["firmware '1.9', its model's list has 2.1"]),
+        ({"bmc": None}, []),
+    ],
+)
+def test_fabric_adapters_firmware_and_bmc_are_compared_too(changed: dict[str, Any], told: list[str]) -> None:
+    assert hardware.differences(EXPECTED, inventory(**changed)) == told
+
+
+def test_what_a_machine_does_not_say_is_unknown_and_recorded_as_that() -> None:
+    assert hardware.unknown(EXPECTED, inventory()) == []
+    assert "BMC address" in hardware.unknown(EXPECTED, inventory(bmc=None))[0]
+
+
+@pytest.mark.parametrize(
+    ("result", "status", "said"),
+    [
+        ({"errors": []}, {"stage": None}, {"status": "done", "errors": [], "recoverable": []}),
+        ({"errors": ["no locale"]}, {"init": {"errors": ["no locale"]}}, {"status": "error", "errors": ["no locale"], "recoverable": []}),
+        ({"errors": []}, {"init": {"recoverable_errors": {"WARNING": ["old key"]}}}, {"status": "done", "errors": [], "recoverable": ["WARNING: old key"]}),
+        ({}, {}, {"status": "its files cannot be read: KeyError('errors')", "errors": [], "recoverable": []}),
+    ],
+)  # fmt: skip
+def test_a_first_boot_says_how_cloud_init_ended(
+    node: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, result: Any, status: Any, said: Any
+) -> None:
+    monkeypatch.setattr(node, "CLOUD_INIT", tmp_path)
+    (tmp_path / "status.json").write_text(json.dumps({"v1": status}))
+    (tmp_path / "result.json").write_text(json.dumps({"v1": result}))
+    assert node.first_boot() == said
+
+
+def test_a_first_boot_that_does_not_end_is_told_as_one(
+    node: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(node, "CLOUD_INIT", tmp_path)
+    monkeypatch.setattr(node, "FIRST_BOOT_S", -1)
+    assert node.first_boot()["status"].startswith("not ended")
+
+
+@pytest.mark.parametrize(("status", "ends", "kept"), [(200, 0, False), (410, 0, False), (0, 1, True), (503, 1, True)])
+def test_the_token_of_a_first_boot_is_removed_once_it_was_told(
+    node: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int, ends: int, kept: bool
+) -> None:
+    monkeypatch.setattr(node, "FIRST_BOOT", tmp_path / "first-boot")
+    (tmp_path / "first-boot").mkdir()
+    sent = []
+    monkeypatch.setattr(node, "first_boot", lambda: {"status": "done"})
+    monkeypatch.setattr(node, "send", lambda *words: sent.append(words) or (status, ""))  # type: ignore[func-returns-value]
+    assert node.tell_first_boot(EXPECTED) == ends
+    assert sent[0][0] == "http://127.0.0.1:9/finished/n1/TOKEN"
+    assert (tmp_path / "first-boot").exists() is kept
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bedplate.decide.netboot import protocol
+from bedplate.decide.netboot.hardware import differences
 from bedplate.decide.netboot.protocol import (
     Boot,
     Install,
@@ -20,7 +21,6 @@ from bedplate.decide.netboot.protocol import (
     armed,
     arming,
     boot_answer,
-    differences,
     fold_installs,
     hash_token,
     host_key,

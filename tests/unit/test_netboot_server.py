@@ -22,14 +22,17 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bedplate.act import firstcontact
 from bedplate.act.arming import arm, armed_files, disarm
 from bedplate.act.bootserver import BootServer, serving
 from bedplate.cli.netboot import netboot
 from bedplate.decide.netboot.knownhosts import with_key
 from bedplate.decide.netboot.protocol import KINDS, Phase, fold_installs
 from bedplate.ledger.store import Ledger
-from bedplate.model.faults import Refused
+from bedplate.model.event import Draft
+from bedplate.model.faults import NodesFailed, Refused
 from bedplate.sources.site import Site, open_site
+from bedplate.ssh import Answer
 from unit.autoinstall_sample import KEY
 from unit.netboot_sample import recipe, write_example
 from unit.site_sample import replace_in
@@ -61,7 +64,9 @@ class Place:
         arm(self.ledger, self.folder, self.files, index, until=self.now() + timedelta(hours=4), approved_by="Ann")
 
     def boot(self) -> BootServer:
-        return BootServer(self.site, self.folder, self.ledger, clock=self.now)
+        return BootServer(
+            self.site, self.folder, self.ledger, clock=self.now, tftp_log=self.folder.parent / "dnsmasq.log"
+        )
 
     def phase(self, name: str) -> Phase:
         return fold_installs(self.ledger.events(kinds=KINDS))[name].phase
@@ -121,7 +126,7 @@ class Client:
         found = {
             "dmi": {"product_serial": expected["serial"]},
             "disks": disks,
-            "nics": [{"mac": m} for m in expected["macs"]],
+            "nics": [{"mac": m} for m in (*expected["macs"], *expected["nic_macs"])],
         }
         body = json.dumps({"found": found | changed, "differences": []}).encode()
         return self.ask("POST", f"/inventory/{name}/{self.place.token(name)}", body)
@@ -129,6 +134,10 @@ class Client:
     def report(self, name: str, stage: str, **more: str) -> int:
         body = json.dumps({"name": stage, "event_type": "finish", "result": "SUCCESS"} | more).encode()
         return self.ask("POST", f"/report/{name}/{self.place.token(name)}", body)[0]
+
+    def finished(self, name: str, **said: Any) -> int:
+        body = json.dumps({"status": "done", "errors": [], "recoverable": []} | said).encode()
+        return self.ask("POST", f"/finished/{name}/{self.place.token(name)}", body)[0]
 
     def phone(self, name: str, key: str = KEY) -> int:
         body = urlencode({"pub_key_ed25519": key, "hostname": name}).encode()
@@ -380,3 +389,102 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield client
     place.ledger.close()
     shutil.rmtree(place.folder)
+
+
+def install(place: Place, client: Client, name: str) -> None:
+    """From the armed machine to its first word."""
+    assert client.boots(name)
+    assert client.seed(name) == 200
+    assert client.inventory(name)[0] == 200
+    assert client.report(name, "bedplate/installed") == 200
+    assert client.phone(name) == 200
+
+
+def test_after_its_first_word_a_machine_says_once_how_its_first_boot_ended(place: Place) -> None:
+    place.arm("gpu001", "gpu002")
+    with server(place) as client:
+        assert client.finished("gpu001") == 409, "nothing has booted yet"
+        install(place, client, "gpu001")
+        assert client.finished("gpu001", recoverable=["WARNING: old key"]) == 200
+        assert client.finished("gpu001") == 410
+        assert client.phone("gpu001") == 410
+        install(place, client, "gpu002")
+        assert client.ask("POST", "/finished/gpu002/" + "x" * 43, b"{}")[0] == 403
+        assert client.finished("gpu002", status="error", errors=["no package x"]) == 200
+    first, second = (fold_installs(place.ledger.events(kinds=KINDS))[name] for name in ("gpu001", "gpu002"))
+    assert (first.phase, first.why) == (Phase.FINISHED, "recoverable: WARNING: old key")
+    assert (second.phase, second.why) == (Phase.BROKEN, "no package x")
+
+
+def test_the_last_steps_are_folded_from_a_rollout_of_the_same_environment(place: Place) -> None:
+    place.arm("gpu001")
+    with server(place) as client:
+        install(place, client, "gpu001")
+        client.finished("gpu001")
+    now = fold_installs(place.ledger.events(kinds=KINDS))["gpu001"]
+    identity = str(now.environment)
+    node = ("node:gpu001",)
+
+    def phase(kind: str, body: dict[str, Any], environment: str | None = identity) -> Phase:
+        place.ledger.append(Draft(kind, node, body, environment))
+        return place.phase("gpu001")
+
+    assert phase("netboot.confirmed", {"host_key": "ssh-ed25519 another"}) is Phase.FINISHED
+    assert phase("netboot.confirmed", {"host_key": now.host_key}) is Phase.CONFIRMED
+    assert phase("node.verified", {"verdict": "PASS"}, "sha256:" + "0" * 64) is Phase.CONFIRMED
+    assert phase("node.verified", {"verdict": "FAIL"}) is Phase.CONFIRMED
+    assert phase("node.verified", {"verdict": "PASS"}) is Phase.CONFIRMED, "not converged yet"
+    assert phase("node.done", {"manifest_sha256": "sha256:" + "1" * 64}) is Phase.VERIFIED
+
+
+def test_a_machine_that_comes_by_grub_is_seen_in_the_log_of_tftp_and_held_too(place: Place) -> None:
+    place.arm("gpu001")
+    hosts = place.folder / "tftp/grub/hosts"
+    log = place.folder.parent / "dnsmasq.log"
+    address = place.site.fleet.nodes["gpu001"].address
+    line = f"Nov 30 02:51:12 dnsmasq-tftp[7]: sent {place.folder}/tftp/grub/grub.cfg to {address}\n"
+    log.write_text(line)  # of before the server began
+    boot = place.boot()
+    boot.heard()
+    assert place.phase("gpu001") is Phase.ARMED
+    with log.open("a") as file:
+        file.write("Nov 30 02:52:00 dnsmasq-tftp[7]: sent /x/grub/grub.cfg to 10.9.9.9\n" + line + line[:30])
+    boot.heard()
+    boot.publish()
+    assert place.phase("gpu001") is Phase.BOOTING
+    assert list(hosts.iterdir()), "the same boot may ask again"
+    place.later = timedelta(minutes=10)
+    boot.publish()
+    assert list(hosts.iterdir()) == [], "withdrawn before it comes back"
+    with log.open("a") as file:
+        file.write(line[30:])
+    boot.heard()
+    assert place.phase("gpu001") is Phase.HELD
+
+
+def test_waiting_ends_where_a_machine_needs_a_person_and_where_all_are_there(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.arm("gpu001", "gpu002")
+    with server(place) as client:
+        install(place, client, "gpu001")
+        client.finished("gpu001")
+    asked: list[str] = []
+
+    def logged_in(targets: list[Any], command: str, *, timeout_s: float) -> Iterator[Answer]:
+        for target in targets:
+            asked.append(target.known_hosts.read_text())
+            yield Answer(target.name, 0, b"boot-1\n", b"", None)
+
+    monkeypatch.setattr(firstcontact, "run_everywhere", logged_in)
+    done = CliRunner().invoke(netboot, ["wait", "--nodes", "gpu001", "--timeout", "60"], obj=place.site.root)
+    assert done.exception is None, done.output
+    assert len(asked) == 1
+    assert KEY.split()[1] in asked[0], "the reported key and no other"
+    assert place.phase("gpu001") is Phase.CONFIRMED
+    disarm(place.ledger, ["gpu002"], fold_installs(place.ledger.events(kinds=KINDS)), why="wrong rack")
+    done = CliRunner().invoke(netboot, ["wait", "--nodes", "gpu[001-002]"], obj=place.site.root)
+    assert isinstance(done.exception, NodesFailed)
+    assert "gpu002: not armed: wrong rack" in str(done.exception)
+    said = CliRunner().invoke(netboot, ["status"], obj=place.site.root).output.splitlines()
+    assert said[0].split("\t") == ["node", "is", "environment", "since", "for", "", "what"]

@@ -3,6 +3,7 @@
 Invariants
 - What is answered is recorded first; where the ledger cannot be written, the answer is 503.
 - It keeps nothing: after kill -9 the ledger says where every machine is, and FOLDER/armed has its files.
+- A machine that comes by GRUB is seen in the log of dnsmasq's TFTP, a second later, and judged like one by iPXE.
 - GRUB's files are there while their machine is armed, and gone before the seed is out.
 
 FOLDER: armed/NODE (arming.py), files/ (kernel, initrd, image, loaders), tftp/ (for dnsmasq), logs/NODE/.
@@ -27,6 +28,7 @@ from typing import Any, override
 from urllib.parse import parse_qs
 
 from bedplate.act.arming import Armed, armed_files
+from bedplate.decide.netboot.hardware import differences, unknown
 from bedplate.decide.netboot.knownhosts import with_key
 from bedplate.decide.netboot.protocol import (
     KINDS,
@@ -37,7 +39,8 @@ from bedplate.decide.netboot.protocol import (
     Request,
     armed,
     boot_answer,
-    differences,
+    finished_body,
+    finished_refusal,
     fold_installs,
     host_key,
     inventory_refusal,
@@ -53,6 +56,7 @@ from bedplate.decide.netboot.protocol import (
     upload_refusal,
 )  # fmt: skip
 from bedplate.decide.netboot.recipe import grub_names, menus
+from bedplate.decide.netboot.tftplog import menu
 from bedplate.ledger.store import Ledger
 from bedplate.model.event import Draft, Event
 from bedplate.model.faults import BadInput, BedplateError
@@ -64,6 +68,7 @@ IDLE_S = 120  # of a connection on which nothing moves
 WAITING = 1024  # connections: a rack that is switched on asks at once
 PUBLISH_EVERY_S = 1.0
 LOOK_EVERY_S = 0.2  # for what others append to the ledger
+TFTP_LOG = Path("/var/log/bedplate-dnsmasq/dnsmasq.log")  # what roles/netboot has dnsmasq write
 LONGEST_LOG_BYTES = 16 << 20  # of a node's reports; a broken installer cannot fill the disk
 
 
@@ -79,8 +84,9 @@ class BootServer:
     """Everything but sockets; safe across threads."""
 
     def __init__(
-        self, site: Site, folder: Path, ledger: Ledger, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
+        self, site: Site, folder: Path, ledger: Ledger, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        tftp_log: Path = TFTP_LOG,
+    ) -> None:  # fmt: skip
         """Read the site.
 
         Raises:
@@ -91,6 +97,8 @@ class BootServer:
             raise BadInput([fleet.document.fault((), "no netboot section", "add it: docs/site.md has its keys")])
         self.site, self.fleet, self.netboot, self.folder, self.ledger = site, fleet, fleet.netboot, folder, ledger
         self.clock = clock
+        self._tftp = _Follow(tftp_log)
+        self._by_address = {node.address: node.name for node in fleet.nodes.values()}
         self.menus = menus(fleet.netboot, checkout.autoinstall())
         self.machines = Machines(
             {node.serial: node.name for node in fleet.nodes.values()},
@@ -171,13 +179,28 @@ class BootServer:
             files = armed_files(self.folder, node) if answer is Boot.INSTALL else None
             if answer is Boot.INSTALL and (files is None or files.token_sha256 != install.token_sha256):
                 answer, why = Boot.LOCAL, "its files are not those of its arming: arm it again"
-            drafts = [recorded("asked", node, install, answer=str(answer), why=why, address=address, **said)]
-            if answer is Boot.HELD and install.phase != "held":
-                drafts.append(recorded("held", node, install, why=why))
-            self._record(*drafts)
+            self._asked(node, install, answer, why, address=address, **said)
         if answer is not Boot.INSTALL or files is None:
             return local
         return Answer(200, files.file("install.ipxe"))
+
+    def _asked(self, node: str, install: Install, answer: Boot, why: str, **said: str) -> None:
+        drafts = [recorded("asked", node, install, answer=str(answer), why=why, **said)]
+        if answer is Boot.HELD and install.phase != "held":
+            drafts.append(recorded("held", node, install, why=why))
+        self._record(*drafts)
+
+    def heard(self) -> None:
+        """What machines fetched by TFTP since the last look: GRUB asks there, and dnsmasq alone answers it."""
+        for address in self._tftp.menus():
+            node = self._by_address.get(address)
+            if node is None:
+                continue
+            with self._lock:
+                install = self.installs().get(node, Install())
+                answer, why = boot_answer(install, self.clock())
+                if answer is not Boot.LOCAL:
+                    self._asked(node, install, answer, why, address=address, platform="grub")
 
     def _seed(self, request: Request, address: str) -> Answer:
         with self._lock:
@@ -206,9 +229,12 @@ class BootServer:
         """Whether a body is worth reading."""
         judge = {
             "report": token_refusal, "inventory": inventory_refusal, "upload": upload_refusal, "phone": phone_refusal,
+            "finished": finished_refusal,
         }[request.what]  # fmt: skip
         return judge(
-            self.installs(fresh=request.what == "phone").get(request.node, Install()), request.token, self.clock()
+            self.installs(fresh=request.what in ("phone", "finished")).get(request.node, Install()),
+            request.token,
+            self.clock(),
         )
 
     def tell(self, request: Request, address: str, body: bytes) -> Answer:
@@ -223,7 +249,10 @@ class BootServer:
             if request.what == "inventory":
                 return self._inventory(request.node, install, document)
             if document is None:
-                return self.refuse(Refusal(400, "no JSON"), asked="report", address=address, node=request.node)
+                return self.refuse(Refusal(400, "no JSON"), asked=request.what, address=address, node=request.node)
+            if request.what == "finished":
+                self._record(recorded("finished", request.node, install, **finished_body(document)))
+                return Answer(200)
             self._log(request.node, document)
             if noteworthy(document):
                 self._record(recorded("stage", request.node, install, **stage_body(document)))
@@ -238,7 +267,10 @@ class BootServer:
         text = json.dumps(document, sort_keys=True)
         write_whole(self._logs(node) / "inventory.json", text + "\n", mode=0o600)
         digest = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
-        self._record(recorded("inventory", node, install, differences=wrong[:50], inventory_sha256=digest))
+        blind = unknown(files.expected, found) if files else []
+        self._record(
+            recorded("inventory", node, install, differences=wrong[:50], unknown=blind, inventory_sha256=digest)
+        )
         return Answer(409, ("\n".join(wrong) + "\n").encode()) if wrong else Answer(200)
 
     def _phone(self, node: str, install: Install, address: str, body: bytes) -> Answer:
@@ -302,7 +334,8 @@ class BootServer:
             now = self.clock()
             wanted: dict[str, bytes] = {}
             for node, install in self.installs().items():
-                opens = node in self.fleet.nodes and armed(install, now) and install.seeded_at is None
+                known = node in self.fleet.nodes and install.seeded_at is None
+                opens = known and armed(install, now) and boot_answer(install, now)[0] is Boot.INSTALL
                 if opens and (data := self._grub(node, install)):
                     wanted |= dict.fromkeys(grub_names(self.fleet.nodes[node]), data)
             for path in hosts.iterdir():
@@ -322,6 +355,35 @@ class BootServer:
                 return None
             known = self._files_of[node] = (files.token_sha256, files.file("install.grub"))
         return known[1]
+
+
+class _Follow:
+    """New lines of a log that others write, from its end on: what was before the server began is the ledger's."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read, self._file = self._size()
+
+    def _size(self) -> tuple[int, int]:
+        try:
+            stat = self.path.stat()
+        except OSError:
+            return 0, 0
+        return stat.st_size, stat.st_ino
+
+    def menus(self) -> list[str]:
+        """Addresses that were sent GRUB's menu since the last call, in their order."""
+        size, inode = self._size()
+        if inode != self._file or size < self._read:  # rotated, or begun anew
+            self._read, self._file = 0, inode
+        if size <= self._read:
+            return []
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            data = file.read(size - self._read)
+        whole = data.rpartition(b"\n")[0]  # a line that is being written is read next time
+        self._read += len(whole) + (1 if whole else 0)
+        return [address for line in whole.decode(errors="replace").splitlines() if (address := menu(line))]
 
 
 def _document(body: bytes) -> dict[str, Any] | None:
@@ -433,6 +495,7 @@ def serving(boot: BootServer, address: str, port: int) -> Iterator[int]:
     def publishing() -> None:
         while not ended.wait(PUBLISH_EVERY_S):
             with contextlib.suppress(BedplateError, OSError):  # the next second tries again
+                boot.heard()
                 boot.publish()
 
     boot.publish()

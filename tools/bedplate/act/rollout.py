@@ -47,6 +47,7 @@ class Order:
     environment: str
     limit: Collection[str] | None = None  # node names; None: all of the environment's kinds
     recheck: bool = False
+    reinstall: bool = False  # every node's boot disks are wiped on the way
     failure_budget: int | None = None  # instead of the policy's; needs a person's word
     approved_by: str | None = None
     reason: str | None = None
@@ -170,7 +171,7 @@ class Session:
         order = self.order
         self.site, self.lock = site, self.readiness.lock
         self._world = fold(self.ledger.events())
-        self.plan = planned(self.readiness, self._world, recheck=order.recheck)
+        self.plan = planned(self.readiness, self._world, recheck=order.recheck or order.reinstall)
         self.number = max(self._world.rollouts, default=0) + 1
         self.batch = -1
         self.gates = 0
@@ -200,6 +201,7 @@ class Session:
                 "failure_budget": policy.failure_budget,
             },
             "plan": self.plan.as_dict(), "recheck": self.order.recheck,
+            **({"reinstall": True} if self.order.reinstall else {}),
             "approved_by": self.order.approved_by or "", "reason": self.order.reason or "",
             "rules": [finding.as_dict() for finding in self.readiness.findings],
         }  # fmt: skip

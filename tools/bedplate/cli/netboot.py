@@ -15,14 +15,15 @@ import click
 
 from bedplate.act.arming import arm, disarm, file_faults
 from bedplate.act.bootserver import BootServer, forget, serving
+from bedplate.act.firstcontact import confirm
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.decide.autoinstall.lint import lint
-from bedplate.decide.netboot.protocol import KINDS, Install, Phase, fold_installs, stamp, stuck
+from bedplate.decide.netboot.protocol import KINDS, Install, Phase, fold_installs, lasted, stamp, stuck
 from bedplate.decide.netboot.recipe import COMMON_FILES, NODE_FILES, Recipe, dhcp
 from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import identity, sha256
-from bedplate.model.faults import BadInput, Fault, Refused
+from bedplate.model.faults import BadInput, Fault, NodesFailed, Refused
 from bedplate.model.netboot import Secrets
 from bedplate.model.nodes import fold as fold_names
 from bedplate.sources import checkout
@@ -304,16 +305,75 @@ def status_command(root: Path, nodes: str | None, *, watch: bool, as_json: bool)
         else:
             now = datetime.now(UTC)
             rows = [
-                (name, each.phase, each.name or "", each.since or "", stuck(each, now), each.why or each.stage or "")
+                (
+                    name,
+                    each.phase,
+                    each.name or "",
+                    each.since or "",
+                    lasted(each, now),
+                    stuck(each, now),
+                    each.why or each.stage or "",
+                )
                 for name, each in shown_.items()
             ]
             if watch and sys.stdout.isatty():
                 click.clear()
-            print_table(["node", "is", "environment", "since", "", "what"], rows)
+            print_table(["node", "is", "environment", "since", "for", "", "what"], rows)
         if not watch:
             return
         time.sleep(WATCH_S)
 
 
+@netboot.command("wait")
+@click.option("--nodes", metavar="NODESET", required=True, help="Host list.")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(1, 86400), default=7200, show_default=True, help="Seconds."
+)
+@json_option
+@click.pass_obj
+def wait_command(root: Path, nodes: str, timeout_s: float, *, as_json: bool) -> None:
+    """Wait until nodes are installed: first boot ended without errors, host key confirmed by logging in with it.
+
+    By what machines report themselves, out of the ledger. Exit code 4 as soon as one of them needs a person, or when
+    the time is over.
+
+    \b
+    Example:
+      bedplate netboot wait --nodes gpu[001-020]
+    """
+    site = open_site(root)
+    site.refuse_example("netboot wait")
+    names = node_names(site, nodes)
+    end = time.monotonic() + timeout_s
+    why: dict[str, str] = {}
+    installs: dict[str, Install] = {}
+    head = 0
+    with Ledger.open(site.ledger_url) as ledger:
+        while True:
+            events = list(ledger.events(after=head, kinds=KINDS))
+            head = events[-1].id if events else head
+            installs = fold_installs(events, installs)
+            now = {name: installs.get(name, Install()) for name in names}
+            lost = {name: each for name, each in now.items() if each.phase in _LOST}
+            if lost or all(each.phase in _THERE for each in now.values()):
+                break
+            if time.monotonic() > end:
+                lost = {name: each for name, each in now.items() if each.phase not in _THERE}
+                break
+            ready = [name for name, each in now.items() if each.finished_at and each.confirmed_at is None]
+            why = confirm(site, ledger, ready, installs) if ready else {}
+            if not ready or why:
+                time.sleep(WATCH_S)
+    if as_json:
+        print_json({name: dataclasses.asdict(each) for name, each in now.items()})
+    if lost:
+        said = [f"{name}: {each.phase}: {why.get(name) or each.why or each.stage or ''}" for name, each in lost.items()]
+        raise NodesFailed("not installed:\n  " + "\n  ".join(said))
+    if not as_json:
+        click.echo(f"installed, host keys confirmed: {fold_names(names)}")
+
+
 WATCH_S = 2.0
+_THERE = frozenset({Phase.CONFIRMED, Phase.CONVERGED, Phase.VERIFIED})
+_LOST = frozenset({Phase.IDLE, Phase.STOPPED, Phase.FAILED, Phase.HELD, Phase.BROKEN})
 _BUSY = frozenset({Phase.SEEDED, Phase.CHECKED, Phase.INSTALLING})

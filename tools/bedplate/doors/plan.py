@@ -11,8 +11,9 @@ from bedplate.act import rollout
 from bedplate.decide.plan import Plan
 from bedplate.doors import site as site_door
 from bedplate.doors.slice import slice_of
-from bedplate.model.faults import BedplateError
+from bedplate.model.faults import BadInput, BedplateError, Refused
 from bedplate.model.nodes import fold as fold_names
+from bedplate.sources.site import Site
 
 REFUSED = ("start_at_task", "step", "skip_tags")  # each could skip a gate
 LISTING = ("listhosts", "listtasks", "listtags")
@@ -56,6 +57,8 @@ def _open(environment: str, variables: dict[str, Any], options: dict[str, Any]) 
     if not environment:
         raise AnsibleError("a rollout has a target: -e target=ENVIRONMENT")
     site = site_door.current()
+    if _truth(options.get("reinstall", False)):
+        refuse_reinstall(site, str(options.get("approved_by") or ""))
     limit = None
     if flags.get("subset"):
         covered = {node.name for node in site.fleet.nodes_of(site.environment(environment).kinds)}
@@ -72,6 +75,22 @@ def _open(environment: str, variables: dict[str, Any], options: dict[str, Any]) 
     )  # fmt: skip
     dry = bool(flags.get("check")) or any(flags.get(option) for option in LISTING)
     return rollout.Session(site, order, dry=dry)
+
+
+def refuse_reinstall(site: Site, approved_by: str) -> None:
+    """Whether disks may be wiped at all: before anything is opened, locked or contacted.
+
+    Raises:
+        Refused: nobody gave the word, or the site is an example.
+        BadInput: the site does not say how machines are installed, or how their power is reached.
+    """
+    site.refuse_example("reinstall nodes")
+    if not approved_by.strip():
+        raise Refused("a reinstallation wipes the boot disks of its nodes: -e approved_by=NAME")
+    document = site.fleet.document
+    for name, there in (("netboot", site.fleet.netboot), ("bmc", site.fleet.bmc)):
+        if there is None:
+            raise BadInput([document.fault((), f"no {name} section", "add it: docs/site.md has its keys")])
 
 
 def _truth(value: object) -> bool:

@@ -73,6 +73,8 @@ class HardwareModel:
     """uefi or bios."""
     boot_disks: int | None = None
     data_disks: int | None = None
+    bios_versions: tuple[str, ...] = ()
+    """Firmware that machines of this model may have when they are installed; empty: any."""
     supported: Mapping[Layer, tuple[Support, ...]] = field(default_factory=dict)
     known_issues: tuple[KnownIssue, ...] = ()
 
@@ -134,6 +136,7 @@ class _Model(Strict):
     firmware: Literal["uefi", "bios"] | None = None
     boot_disks: Positive | None = None
     data_disks: Count | None = None
+    bios_versions: list[Text] | None = None
     supported: dict[str, list[_Support]] | None = None
     known_issues: list[_Issue] | None = None
 
@@ -196,6 +199,7 @@ def _model(model: _Model) -> HardwareModel:
         cpu=Cpu(**model.cpu.model_dump()) if model.cpu else None,
         memory_mib=model.memory_mib, secure_boot=model.secure_boot,
         firmware=model.firmware, boot_disks=model.boot_disks, data_disks=model.data_disks,
+        bios_versions=tuple(model.bios_versions or ()),
         supported={
             Layer(layer): tuple(
                 Support(

@@ -8,6 +8,7 @@ Invariants
   is a replay.
 - A machine that comes back to the network before it reported is held: it boots its own disk until it is armed anew.
 - Nothing is wiped before its inventory fits: a difference ends the installation, and disarms.
+- After its first word a machine may say once more how its first boot ended, by the same token; nothing else.
 - What was in flight when the server was killed is folded from the ledger again: nothing is kept elsewhere.
 
 Example: fold_installs([armed n1]) -> n1 is armed; boot_answer(n1, now) -> INSTALL and the draft of `netboot.asked`;
@@ -27,11 +28,15 @@ from urllib.parse import parse_qsl, unquote
 from bedplate.model.event import Draft, Event
 
 NODE = "node:"
-KINDS = tuple(
-    f"netboot.{word}"
-    for word in (
-        "armed", "disarmed", "asked", "held", "seeded", "inventory", "stage", "uploaded", "phoned", "refused",
-    )
+KINDS = (
+    *(
+        f"netboot.{word}"
+        for word in (
+            "armed", "disarmed", "asked", "held", "seeded", "inventory", "stage", "uploaded", "phoned", "finished",
+            "confirmed", "refused",
+        )
+    ),
+    "node.done", "node.verified",  # of rollouts and verifications: the last two steps of an installation
 )  # fmt: skip
 # Firmware asks again within a boot, when a transfer fails; a machine that starts again takes longer than this.
 SAME_BOOT_S = 180
@@ -39,7 +44,7 @@ SAME_BOOT_S = 180
 INSTALL_LIMIT_S = 6 * 3600
 LONGEST_PATH = 2048
 MOST_UPLOADS = 8
-MOST_BYTES = {"report": 1 << 20, "inventory": 4 << 20, "phone": 64 << 10, "upload": 64 << 20}
+MOST_BYTES = {"report": 1 << 20, "inventory": 4 << 20, "phone": 64 << 10, "finished": 64 << 10, "upload": 64 << 20}
 INSTALLED_STAGE = "bedplate/installed"  # what autoinstall/node.py tells last, before the machine starts again
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 _NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -49,7 +54,7 @@ SEED_FILES = ("user-data", "meta-data", "vendor-data", "network-config")
 
 
 class Phase(StrEnum):
-    """Where a node's installation is, in its order; the last four are ends."""
+    """Where a node's installation is, in its order; the last four are ends that need a person."""
 
     IDLE = "not armed"
     ARMED = "armed"
@@ -59,6 +64,11 @@ class Phase(StrEnum):
     INSTALLING = "installing"
     INSTALLED = "installed"
     REPORTED = "first boot"
+    FINISHED = "cloud-init finished"
+    CONFIRMED = "host key confirmed"
+    CONVERGED = "converged"
+    VERIFIED = "verified"
+    BROKEN = "first boot failed"
     STOPPED = "stopped"
     FAILED = "failed"
     HELD = "held"
@@ -68,6 +78,9 @@ OPEN = frozenset(
     {Phase.ARMED, Phase.BOOTING, Phase.SEEDED, Phase.CHECKED, Phase.INSTALLING, Phase.INSTALLED, Phase.FAILED}
 )
 """Phases in which the token of the arming is still good for something."""
+
+AFTER = frozenset({Phase.REPORTED, Phase.FINISHED, Phase.CONFIRMED, Phase.CONVERGED, Phase.VERIFIED, Phase.BROKEN})
+"""Phases of a machine that has reported from its first boot."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +102,19 @@ class Install:
     address: str | None = None
     uploads: int = 0
     since: str | None = None
+    finished_at: str | None = None
+    errors: tuple[str, ...] = ()
+    """What cloud-init could not do at the first boot."""
+    confirmed_at: str | None = None
+    converged_at: str | None = None
+    verified_at: str | None = None
 
 
 def fold_installs(events: Iterable[Event], known: Mapping[str, Install] | None = None) -> dict[str, Install]:
     """Installations by node, from events in their order; kinds that are not known change nothing."""
     nodes = dict(known or {})
     for event in events:
-        if event.kind.startswith("netboot."):
+        if event.kind in KINDS:
             for subject in event.subjects:
                 if subject.startswith(NODE):
                     name = subject.removeprefix(NODE)
@@ -136,8 +155,46 @@ def _after(now: Install, event: Event) -> Install:  # noqa: C901, PLR0911  a tab
                 now, phase=Phase.REPORTED, host_key=_text(body, "host_key"), address=_text(body, "address"),
                 why=None, since=event.at,
             )  # fmt: skip
+        case _ if now.phase in AFTER:
+            return _onward(now, event)
         case _:
             return now
+
+
+def _onward(now: Install, event: Event) -> Install:
+    """After the first word: each step once, whatever order they come in; the phase is the furthest of them."""
+    body = event.body
+    match event.kind:
+        case "netboot.finished" if now.finished_at is None:
+            errors = _texts(body, "errors")
+            if not errors and body.get("status") != "done":
+                errors = (f"cloud-init: {_text(body, 'status')}",)
+            why = "; ".join((*errors, *(f"recoverable: {each}" for each in _texts(body, "recoverable")))) or None
+            now = replace(now, finished_at=event.at, errors=errors, why=why)
+        case "netboot.confirmed" if now.confirmed_at is None and _text(body, "host_key") == now.host_key:
+            now = replace(now, confirmed_at=event.at)
+        case "node.done" if now.converged_at is None and event.environment == now.environment:
+            now = replace(now, converged_at=event.at)
+        case "node.verified" if (
+            now.verified_at is None and event.environment == now.environment and body.get("verdict") == "PASS"
+        ):
+            now = replace(now, verified_at=event.at)
+        case _:
+            return now
+    phase = _furthest(now)
+    return now if phase is now.phase else replace(now, phase=phase, since=event.at)
+
+
+def _furthest(now: Install) -> Phase:
+    if now.converged_at and now.verified_at:
+        return Phase.VERIFIED
+    if now.errors:
+        return Phase.BROKEN
+    if now.converged_at:
+        return Phase.CONVERGED
+    if now.confirmed_at and now.finished_at:
+        return Phase.CONFIRMED
+    return Phase.FINISHED if now.finished_at else Phase.REPORTED
 
 
 def _staged(now: Install, event: Event) -> Install:
@@ -194,7 +251,7 @@ class Machines:
 
 @dataclass(frozen=True)
 class Request:
-    """A request that is what it should be. what: boot, seed, files, report, inventory, upload, phone."""
+    """A request that is what it should be. what: boot, seed, files, report, inventory, upload, phone, finished."""
 
     what: str
     node: str = ""
@@ -213,7 +270,7 @@ _BOOT_FILES = {"boot.ipxe", "local.ipxe"}
 _BY_METHOD = {
     "GET": {"boot", "seed", "files"},
     "HEAD": {"files"},
-    "POST": {"report", "inventory", "phone"},
+    "POST": {"report", "inventory", "phone", "finished"},
     "PUT": {"upload"},
 }
 
@@ -344,6 +401,16 @@ def phone_refusal(install: Install, token: str, now: datetime) -> Refusal | None
     return None
 
 
+def finished_refusal(install: Install, token: str, now: datetime) -> Refusal | None:
+    """Whether the end of a first boot is believed: once, from a machine that has reported from it."""
+    if install.phase is Phase.REPORTED and install.finished_at is None:
+        install = replace(install, phase=Phase.INSTALLED)  # all that its token still opens
+    elif install.phase in OPEN:
+        refusal = token_refusal(install, token, now)
+        return refusal or Refusal(409, f"no first boot yet: {install.phase}")
+    return token_refusal(install, token, now)
+
+
 _HOST_KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/]{60,80}={0,2}( [\x21-\x7e ]*)?")
 
 
@@ -353,37 +420,16 @@ def host_key(said: str) -> str | None:
     return " ".join(line.split()[:2]) if _HOST_KEY.fullmatch(line) else None
 
 
-def differences(expected: Mapping[str, Any], found: object) -> list[str]:
-    """What an inventory has other than the fleet says; an inventory that cannot be read is a difference."""
-    if not isinstance(found, dict) or not all(isinstance(found.get(key), list) for key in ("disks", "nics")):
-        return ["the inventory cannot be read"]
-    dmi = found.get("dmi")
-    serial = dmi.get("product_serial") if isinstance(dmi, dict) else None
-    wrong = []
-    if serial != expected["serial"]:
-        wrong.append(f"serial number {str(serial)[:64]!r}, expected {expected['serial']!r}")
-    disks = [disk for disk in found["disks"] if isinstance(disk, dict)]
-    for wanted in expected["boot_disk_serials"]:
-        fits = [str(disk.get("name"))[:32] for disk in disks if wanted in str(disk.get("serial") or "")]
-        if len(fits) != 1:
-            wrong.append(f"boot disk {wanted}: {len(fits)} disks have that serial number ({' '.join(fits) or 'none'})")
-    macs = {str(nic.get("mac")).lower() for nic in found["nics"] if isinstance(nic, dict)}
-    wrong += [f"no interface with MAC {mac}" for mac in expected["macs"] if mac not in macs]
-    if expected.get("disks") is not None and len(disks) != expected["disks"]:
-        wrong.append(f"{len(disks)} disks, expected {expected['disks']}")
-    return wrong
-
-
 # Longer than this in a phase is worth a look: minutes of firmware, of the live system's start, of an installation.
 _LONG_S = {
     Phase.BOOTING: 15 * 60, Phase.SEEDED: 10 * 60, Phase.CHECKED: 10 * 60, Phase.INSTALLING: 30 * 60,
-    Phase.INSTALLED: 20 * 60,
+    Phase.INSTALLED: 20 * 60, Phase.REPORTED: 30 * 60,
 }  # fmt: skip
 
 
 def stuck(install: Install, now: datetime) -> str:
     """What to say of an installation that does not go on, or cannot; nothing where all is well."""
-    if install.phase in (Phase.STOPPED, Phase.FAILED, Phase.HELD):
+    if install.phase in (Phase.STOPPED, Phase.FAILED, Phase.HELD, Phase.BROKEN):
         return "needs a person"
     if install.phase is Phase.ARMED and _over(install.until, now):
         return "expired"
@@ -462,3 +508,27 @@ def _age_s(since: str, now: datetime) -> float:
 def _text(body: Mapping[str, object], key: str) -> str | None:
     value = body.get(key)
     return None if value is None else str(value)
+
+
+def _texts(body: Mapping[str, object], key: str) -> tuple[str, ...]:
+    value = body.get(key)
+    return tuple(map(str, value)) if isinstance(value, list) else ()
+
+
+def finished_body(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a machine's word on its first boot is recorded: text, cut to a length."""
+    cut = {
+        key: [str(each)[:500] for each in value[:20]] if isinstance(value := document.get(key), list) else []
+        for key in ("errors", "recoverable")
+    }
+    return {"status": str(document.get("status"))[:40], **cut}
+
+
+def lasted(install: Install, now: datetime) -> str:
+    """How long it is in its phase: 3 min, 2 h 5 min, 4 d."""
+    if install.since is None or (age := _age_s(install.since, now)) == float("inf"):
+        return ""
+    minutes = int(age // 60)
+    if minutes < 60:  # noqa: PLR2004
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min" if minutes < 24 * 60 else f"{minutes // (24 * 60)} d"

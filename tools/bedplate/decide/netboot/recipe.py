@@ -191,6 +191,9 @@ class Recipe:
             "serial": node.serial,
             "macs": [node.boot_mac, *node.bond_macs],
             "boot_disk_serials": list(node.boot_disk_serials),
+            "nic_macs": list(node.nic_macs),
+            "bmc_address": node.bmc_address,
+            "bios_versions": list(model.bios_versions),
             "disks": (model.boot_disks or 0) + (model.data_disks or 0) if known else None,
             "url": self.netboot.url,
             "path": f"{node.name}/{TOKEN}",
@@ -211,7 +214,7 @@ class Recipe:
             },
             "nodes": {
                 node.name: self.expected(node)
-                | {"address": node.address, "nic_macs": list(node.nic_macs), "grub": grub_names(node)}
+                | {"address": node.address, "grub": grub_names(node)}
                 for node in nodes
             },
         }  # fmt: skip
