@@ -105,6 +105,7 @@ def flags(configuration: Configuration, device: Device) -> list[str]:
         "--sequence-parallel": c.parallel.sequence,
         "--use-tp-pp-dp-mapping": c.parallel.order == "tensor-pipeline-data",
         "--bf16": c.precision == "bf16",
+        "--deterministic-mode": c.deterministic,
         "--accumulate-allreduce-grads-in-fp32": c.precision == "fp32",  # --bf16 turns it on by itself
         "--use-distributed-optimizer": c.optimizer.distributed,
         "--overlap-grad-reduce": c.optimizer.overlap_reduce,
@@ -158,6 +159,7 @@ def derived(configuration: Configuration) -> dict[str, Any]:
         "accumulate_allreduce_grads_in_fp32": True,
         "calculate_per_token_loss": True,
         "bf16": c.precision == "bf16",
+        "deterministic_mode": c.deterministic,
         "num_layers": c.model.layers,
         "seq_length": c.batch.sequence,
         "global_batch_size": c.batch.global_,

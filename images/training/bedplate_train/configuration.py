@@ -151,6 +151,7 @@ class Configuration(Section):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1234
     steps: Count
     precision: Literal["bf16", "fp32"] = "bf16"
+    deterministic: bool = False  # the same bits every time, also of a GPU: slower, and what a compared resume needs
     timeout_s: Count = 1800  # how long a rank waits for others in a collective, before it gives up
     machines: Machines
     model: Model

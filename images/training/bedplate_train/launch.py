@@ -104,7 +104,10 @@ def launch(configuration: Configuration, path: Path) -> int:
     """Run this server's part; the exit status."""
     where = place(configuration, os.environ)
     outcome = Path(configuration.paths.run) / "launches" / f"{uuid.uuid4().hex}.json"
-    outcome.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        outcome.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise Refused([Fault("paths.run", f"{outcome.parent} cannot be made: {fault.strerror}")]) from fault
     shutdown = int(max(configuration.stop.margin_s, 60))
     program = ["-m", "bedplate_train.worker", str(path)]
     command = torchrun(where, configuration.machines.gpus_per_server, shutdown, program)

@@ -45,7 +45,6 @@ def run(path: Path, further: list[str]) -> None:
     manifest = corpus.verified(configuration)
     packed = not cpu.without_gpu()
     torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
-    torch.use_deterministic_algorithms(True, warn_only=True)
     sys.argv = ["pretrain", *arguments.flags(configuration, "cpu" if cpu.without_gpu() else "gpu"), *further]
     parsed = parse_and_validate_args(args_defaults={})
 

@@ -25,6 +25,8 @@ from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.timers import Timers
 from megatron.core.utils import flatten_batch_for_packed_sequences
 
+from megatron.training.determinism import DETERMINISM_ENV_VAR_DEFAULTS
+
 from bedplate_train import arguments as flags
 from bedplate_train import checkpoints, corpus, cpu, model, ranks, rows, shape, state, stopping
 from bedplate_train.configuration import Configuration
@@ -46,6 +48,9 @@ def join(configuration: Configuration, **rendezvous: Any) -> list[ranks.Seat]:
         Refused: the machines that came up are not those of the configuration, or a group sits wrongly on them.
     """
     on_gpu = not cpu.without_gpu()
+    if configuration.deterministic:  # libraries read it when they start, before Megatron's parser would set it
+        for name, value in DETERMINISM_ENV_VAR_DEFAULTS.items():
+            os.environ.setdefault(name, value)
     timeout = datetime.timedelta(seconds=configuration.timeout_s)
     local = int(os.environ["LOCAL_RANK"])
     if on_gpu:
@@ -99,7 +104,6 @@ class Trainer:
         self.configuration = configuration
         self.started = time.time() if started is None else started
         self.on_gpu = not cpu.without_gpu()
-        torch.use_deterministic_algorithms(True, warn_only=True)
         self.chart = join(configuration, **rendezvous)
         self.rank = dist.get_rank()
         self.seat = self.chart[self.rank]
@@ -119,6 +123,9 @@ class Trainer:
         self.packed = self.on_gpu and configuration.batch.documents == "isolated"
         self.rows = rows.dataset(configuration, self.manifest, packed=self.on_gpu)
         self.assembly = model.assemble(self.arguments)
+        layers, wanted = len(self.assembly.module.decoder.layers), self._layout()["stages"][self.seat.stage]
+        if layers != wanted:
+            raise Failed(f"stage {self.seat.stage} has {layers} layers, the configuration gives it {wanted}")
         self.assembly.parallel.train()
         self.step_number = 0
         self.consumed = 0

@@ -126,6 +126,7 @@ def toy_configuration(profile: Profile, run: Path, *, steps: int, every: int) ->
         "name": "acceptance",
         "steps": steps,
         "timeout_s": 600,
+        "deterministic": True,
         "machines": {"servers": 1, "gpus_per_server": 8, "gpu_memory_gb": 180, "architecture": "10.0"},
         "model": {"layers": 4, "hidden": 64, "ffn": 128, "heads": 8, "groups": 4, "head_size": 8, "dropout": 0.1},
         "parallel": {"tensor": 2, "pipeline": 2, "sequence": True},
