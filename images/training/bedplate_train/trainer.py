@@ -24,7 +24,6 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.timers import Timers
 from megatron.core.utils import flatten_batch_for_packed_sequences
-
 from megatron.training.determinism import DETERMINISM_ENV_VAR_DEFAULTS
 
 from bedplate_train import arguments as flags
