@@ -86,8 +86,9 @@ def render_netboot(
 
 
 @click.command("netboot-dhcp")
+@json_option
 @click.pass_obj
-def render_dhcp(root: Path) -> None:
+def render_dhcp(root: Path, *, as_json: bool) -> None:
     """Render the configuration of dnsmasq: DHCP and TFTP for every node of the fleet, and for nobody else.
 
     \b
@@ -99,7 +100,11 @@ def render_dhcp(root: Path) -> None:
     if fleet.netboot is None:
         raise BadInput([fleet.document.fault((), "no netboot section", "add it: docs/site.md has its keys")])
     models = {kind.model: site.model(kind.model) for kind in fleet.kinds.values()}
-    click.echo(dhcp(fleet, fleet.netboot, models, checkout.autoinstall()), nl=False)
+    text = dhcp(fleet, fleet.netboot, models, checkout.autoinstall())
+    if as_json:
+        print_json({"dnsmasq.conf": text, "sha256": sha256(text.encode())})
+    else:
+        click.echo(text, nl=False)
 
 
 def rendered(
