@@ -28,7 +28,14 @@ def models(**changes: Any) -> dict[str, HardwareModel]:
     """Models whose machines are known: the example leaves open what their manufacturers decide."""
 
     def model(name: str, **more: Any) -> HardwareModel:
-        told = {"vendor": "V", "description": "", "stand_in": False, "gpus": 0, "gpu_product": None, "nics": 2}
+        told: dict[str, Any] = {
+            "vendor": "V",
+            "description": "",
+            "stand_in": False,
+            "gpus": 0,
+            "gpu_product": None,
+            "nics": 2,
+        }
         return HardwareModel(model=name, **(told | more))
 
     gpu = model(
