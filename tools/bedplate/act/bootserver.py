@@ -65,6 +65,7 @@ from bedplate.sources.files import write_whole
 from bedplate.sources.site import Site
 
 IDLE_S = 120  # of a connection on which nothing moves
+LINGER_S, LINGER_BYTES = 10.0, 8 << 20  # what a refused sender may still send before it reads why
 WAITING = 1024  # connections: a rack that is switched on asks at once
 PUBLISH_EVERY_S = 1.0
 LOOK_EVERY_S = 0.2  # for what others append to the ledger
@@ -421,6 +422,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(self.boot.get(request, address))
             else:
                 self._send(self._body(request, address))
+                if self.close_connection:
+                    self._linger()
         except BedplateError as fault:
             self.close_connection = True
             self._send(Answer(503, f"{fault}\n".encode()))
@@ -439,6 +442,22 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return Answer(400, b"bytes are missing\n")
         return self.boot.tell(request, address, body)
+
+    def _linger(self) -> None:
+        """Take a little of what is still being sent: closed at once, the connection is reset and the answer lost.
+
+        RFC 9112, 9.6.
+        """
+        with contextlib.suppress(OSError):
+            self.wfile.flush()
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(LINGER_S)
+            taken, until = 0, time.monotonic() + LINGER_S
+            while taken < LINGER_BYTES and time.monotonic() < until:
+                some = self.rfile.read1(65536)
+                if not some:
+                    return
+                taken += len(some)
 
     def _send(self, answer: Answer) -> None:
         with contextlib.ExitStack() as stack:
