@@ -328,7 +328,7 @@ def test_status_says_where_each_machine_is(place: Place) -> None:
         client.boots("gpu001")
     done = CliRunner().invoke(netboot, ["status"], obj=place.site.root, standalone_mode=False)
     rows = [line.split("\t") for line in done.output.splitlines()[1:]]
-    assert [(row[0], row[1], row[4]) for row in rows] == [("gpu001", "held", "needs a person"), ("gpu002", "armed", "")]
+    assert [(row[0], row[1], row[5]) for row in rows] == [("gpu001", "held", "needs a person"), ("gpu002", "armed", "")]
     done = CliRunner().invoke(
         netboot, ["status", "--nodes", "gpu002", "--json"], obj=place.site.root, standalone_mode=False
     )
