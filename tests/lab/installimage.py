@@ -22,7 +22,7 @@ PACKAGES = (
     "python3-yaml", "iproute2", "iputils-ping", "procps", "ca-certificates", "curl", "zstd", "cloud-init", "netplan.io",
     "initramfs-tools", "live-boot", "live-boot-initramfs-tools", "linux-image-cloud-amd64", "squashfs-tools", "mdadm",
     "fdisk", "dosfstools", "e2fsprogs", "dmidecode", "pciutils", "efibootmgr", "gpgv",
-    "grub-efi-amd64", "grub-efi-amd64-signed", "shim-signed",
+    "grub-efi-amd64", "grub-efi-amd64-signed", "shim-signed", "grub-pc-bin",
 )  # fmt: skip
 UNIT = """\
 [Unit]
