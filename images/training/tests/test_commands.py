@@ -1,10 +1,12 @@
 """The commands that need no torch."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from conftest import PATIENCE_S, environment
 
 from bedplate_train.__main__ import main
 from bedplate_train.faults import FINISHED, REFUSED
@@ -16,7 +18,12 @@ def test_check_says_what_a_configuration_amounts_to(capsys: pytest.CaptureFixtur
     assert main(["check", "--no-parser", str(CONFIGS / "500b.yml")]) == FINISHED
     said = capsys.readouterr().out
     assert "on 5120 GPUs: 80 replicas of 8 stages x 8 tensor ranks, 24 micro-batches a step" in said
-    assert "torch" not in sys.modules
+
+
+def test_check_without_the_parser_needs_no_torch() -> None:
+    ask = "import sys; from bedplate_train.__main__ import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
+    words = [sys.executable, "-c", ask, "check", "--no-parser", str(CONFIGS / "500b.yml")]
+    assert subprocess.run(words, check=False, env=environment(), timeout=PATIENCE_S).returncode == 0
 
 
 def test_check_tells_every_fault_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
