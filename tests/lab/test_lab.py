@@ -22,6 +22,7 @@ from lab.standins import LABEL
 from lab.steps import Steps
 
 pytestmark = pytest.mark.lab
+PATIENCE_S = 300.0  # seconds are expected; a machine with other work takes a minute
 
 SOURCE = """\
 Types: deb
@@ -104,13 +105,13 @@ def test_nothing_of_a_lab_is_in_the_machines_own_network(lab: Places) -> None:
 def test_a_node_reboots_and_comes_back(lab: Places) -> None:
     before = on("n3", ["cat", "/proc/sys/kernel/random/boot_id"]).out
     on("n3", ["systemctl", "reboot"], check=False)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         way = machine.init_of(lab, "n3")
         now = on("n3", ["cat", "/proc/sys/kernel/random/boot_id"], check=False).out if way else before
         if now not in {before, ""} and on("n3", ["systemctl", "is-system-running"], check=False).out == "running\n":
             return
-        assert time.monotonic() < deadline, "n3 did not come back within 60 s"
+        assert time.monotonic() < deadline, f"n3 did not come back within {PATIENCE_S:.0f} s"
         time.sleep(0.5)
 
 
@@ -383,13 +384,13 @@ def test_an_up_that_is_ended_leaves_nothing_or_what_down_finds(
     # A shell that starts jobs in the background ignores SIGINT for them, and children inherit that.
     program = ["env", "--default-signal=INT", sys.executable, "-m", "bedplate", "lab", "up", "--nodes", "3"]
     with subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while not MOMENTS[moment](other):
             assert started.poll() is None, "it came up before the moment was there"
             assert time.monotonic() < deadline
             time.sleep(0.005)
         started.send_signal(number)
-        code = started.wait(60)
+        code = started.wait(PATIENCE_S)
     if number == signal.SIGKILL:
         assert code == -signal.SIGKILL
         assert not nothing_left(other)
