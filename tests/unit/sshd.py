@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import paramiko
 from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
@@ -76,7 +76,17 @@ class _Door(paramiko.ServerInterface):
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
         thread = threading.Thread(target=self.answer, args=(channel, command.decode()), daemon=True)
         self.threads.append(thread)
-        thread.start()
+        # paramiko says that the request is granted when this returns: a command that ends before that would close the
+        # channel first, and the client would take the grant for lost. sshd never does it in that order.
+        transport: Any = channel.get_transport()
+        send = transport._send_user_message
+
+        def grant_then_start(message: paramiko.Message) -> None:
+            transport._send_user_message = send
+            send(message)
+            thread.start()
+
+        transport._send_user_message = grant_then_start
         return True
 
     def answer(self, channel: paramiko.Channel, command: str) -> None:
@@ -134,7 +144,8 @@ def sshd(folder: Path, handle: Handler = run_with_sh, *, address: str = "127.0.0
         for transport in server.transports:
             transport.close()
         for answering in server.door.threads:
-            answering.join(5)
+            if answering.ident is not None:
+                answering.join(5)
 
 
 def _new_key(path: Path) -> Path:

@@ -366,7 +366,7 @@ FLEET_KEYS = [
         "groups: []\nold:",
         [
             "fleet.yml:17: groups: found a list, wanted a mapping",
-            'fleet.yml:18: unknown key "old" (known: plugin, site, example, ledger, ssh, networks, kinds, racks, groups, netboot)',
+            'fleet.yml:18: unknown key "old" (known: plugin, site, example, ledger, ssh, networks, kinds, racks, groups, netboot, bmc)',
         ],
     ),
 ]
