@@ -41,8 +41,8 @@ def test_every_fault_of_every_declaration_is_told_at_once() -> None:
                   f="layer: image") == [
         'roles/a/role.yml:1: layer: unknown layer "drivre" (did you mean "driver"?)',
         'roles/b/role.yml:2: after[0]: no role "c" (known: b, e, f)',
-        'roles/d/role.yml:2: unknown key "when"'
-        " (known: layer, packages, after, preflight, units, modules, values, replaces)",
+        ('roles/d/role.yml:2: unknown key "when"'
+        " (known: layer, packages, after, preflight, units, modules, values, replaces)"),
         "roles/e/role.yml:2: after[0]: f is of layer image, which comes after os (leave it out)",
     ]  # fmt: skip
 
