@@ -69,10 +69,20 @@ def test_the_wheel_of_megatron_is_pinned_by_its_hash() -> None:
     assert wheel.group(1) == "sha256:8e3e486f13f559450415b9b9dc0ff3331a0bb83dd154553f7f350a75ff9c42b5"
 
 
-def test_its_own_tests_pass(environment: Path, tmp_path: Path) -> None:
-    done = said(environment, "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "runs"))
+def passes(environment: Path, tmp_path: Path, selection: str) -> None:
+    words = ["-q", "-p", "no:cacheprovider", "-m", selection, "--basetemp", str(tmp_path / "runs")]
+    done = said(environment, "pytest", *words)
     print(done.stdout[-6000:])
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+
+
+def test_its_own_tests_pass(environment: Path, tmp_path: Path) -> None:
+    passes(environment, tmp_path, "not ranks")
+
+
+@pytest.mark.skipif(os.environ.get("BEDPLATE_RANKS") != "1", reason="ten minutes of two cores: set BEDPLATE_RANKS=1")
+def test_its_runs_of_several_processes_pass(environment: Path, tmp_path: Path) -> None:
+    passes(environment, tmp_path, "ranks")
 
 
 def test_mypy_finds_nothing_in_it(environment: Path, tmp_path: Path) -> None:
