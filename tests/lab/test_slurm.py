@@ -216,11 +216,12 @@ def test_check_mode_predicts_what_converge_does_and_does_nothing(cluster: Places
 
 
 def test_a_change_waits_for_the_job_of_a_node_and_the_job_is_not_harmed(cluster: Places) -> None:
-    bedplate("rollout", "N1", "--yes")
+    two = ("n1", "n2")
+    bedplate("rollout", "N1", "--yes", "--nodes", "n1,n2")
     last = events()[-1]["id"]
     with job("alice", "sleep 45; exit 0", "--nodelist=n1", "--gres=gpu:8", "--time=10") as number:
         running = subprocess.Popen(
-            inside(CONTROLLER).argv(["ansible-playbook", "playbooks/rollout.yml", "-e", "target=N2"]),
+            inside(CONTROLLER).argv(["ansible-playbook", "playbooks/rollout.yml", "-e", "target=N2", "--limit", "n1,n2"]),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         wait_for("n1 draining", lambda: node("n1")[0] & {"DRAIN"} or running.poll() is not None)
@@ -234,9 +235,9 @@ def test_a_change_waits_for_the_job_of_a_node_and_the_job_is_not_harmed(cluster:
     restarted = shell(SERVICES_HOST, f"sacct -X -n -P -D -j {number} -o State").out.split()
     assert restarted == ["COMPLETED"], "it ran once"
     ended = {s for e in events(last) if e["kind"] == "node.done" for s in e["subjects"] if s.startswith("node:")}
-    assert ended == {f"node:{name}" for name in NODES}
-    idle(*NODES)
-    assert all(on(name, ["cat", "/etc/nccl.conf"]).out.endswith("NCCL_DEBUG=INFO\n") for name in NODES)
+    assert ended == {f"node:{name}" for name in two}
+    idle(*two)
+    assert all(on(name, ["cat", "/etc/nccl.conf"]).out.endswith("NCCL_DEBUG=INFO\n") for name in two)
 
 
 def test_a_job_that_does_not_end_in_time_is_named_and_its_node_goes_on_as_it_was(cluster: Places) -> None:
