@@ -216,12 +216,12 @@ def test_check_mode_predicts_what_converge_does_and_does_nothing(cluster: Places
 
 
 def test_a_change_waits_for_the_job_of_a_node_and_the_job_is_not_harmed(cluster: Places) -> None:
-    two = ("n1", "n2")
+    two, limited = ("n1", "n2"), ["-e", "target=N2", "--limit", "n1,n2"]
     bedplate("rollout", "N1", "--yes", "--nodes", "n1,n2")
     last = events()[-1]["id"]
     with job("alice", "sleep 45; exit 0", "--nodelist=n1", "--gres=gpu:8", "--time=10") as number:
         running = subprocess.Popen(
-            inside(CONTROLLER).argv(["ansible-playbook", "playbooks/rollout.yml", "-e", "target=N2", "--limit", "n1,n2"]),
+            inside(CONTROLLER).argv(["ansible-playbook", "playbooks/rollout.yml", *limited]),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         wait_for("n1 draining", lambda: node("n1")[0] & {"DRAIN"} or running.poll() is not None)
