@@ -186,13 +186,12 @@ def test_a_job_on_the_spares_gives_way_to_main_training_and_is_queued_again(clus
         shell(SERVICES_HOST, "sacctmgr -i modify qos spare set gracetime=120")
 
 
-@pytest.mark.parametrize("environment", ["S", "N1"])
-def test_a_second_converge_changes_nothing(cluster: Places, environment: str) -> None:
-    bedplate("rollout", environment, "--yes")  # wherever other tests left it
-    _, out = playbook("site", "-e", f"target={environment}")
+@pytest.mark.parametrize(("environment", "machine"), [("S", SERVICES_HOST), ("N1", "n2")])
+def test_a_second_converge_changes_nothing(cluster: Places, environment: str, machine: str) -> None:
+    bedplate("rollout", environment, "--yes", "--nodes", machine)  # wherever other tests left it
+    _, out = playbook("site", "-e", f"target={environment}", "--limit", machine)
     recap = out.partition("PLAY RECAP")[2]
-    machines = [SERVICES_HOST] if environment == "S" else NODES
-    assert recap.count("changed=0") == len(machines), re.findall(r"TASK.*\n(?:(?!TASK).*\n)*?changed.*", out)
+    assert recap.count("changed=0") == 1, re.findall(r"TASK.*\n(?:(?!TASK).*\n)*?changed.*", out)
 
 
 def test_check_mode_predicts_what_converge_does_and_does_nothing(cluster: Places) -> None:
