@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from bedplate.decide.drift import (
     Wanted,
     compare_node,
-    driver_version,
     groups,
     last_changes,
-    locked_kernels,
     nothing_known,
 )
+from bedplate.decide.packages import kernel_releases, loaded_driver
 from bedplate.model.event import Event
 from bedplate.model.facts import PARTS
 from bedplate.model.layers import Layer
@@ -356,10 +355,10 @@ def test_a_node_without_gpus_needs_no_loaded_driver() -> None:
 
 def test_the_version_of_the_driver_is_that_of_its_modules() -> None:
     both = {"libnvidia-compute-580": "580.95.05-0ubuntu1", "nvidia-dkms-580-open": "580.82.07-0ubuntu1"}
-    assert driver_version(both) == ("nvidia-dkms-580-open", "580.82.07")
+    assert loaded_driver(both) == ("nvidia-dkms-580-open", "580.82.07")
     unsuffixed = {"nvidia-driver-local-repo": "1:abc-1", "nvidia-open": "595.71.05-1"}
-    assert driver_version(unsuffixed) == ("nvidia-open", "595.71.05")
-    assert driver_version({"numactl": "2.0.18-1"}) is None
+    assert loaded_driver(unsuffixed) == ("nvidia-open", "595.71.05")
+    assert loaded_driver({"numactl": "2.0.18-1"}) is None
 
 
 def test_kernel_releases_are_read_from_the_names_of_images() -> None:
@@ -369,7 +368,7 @@ def test_kernel_releases_are_read_from_the_names_of_images() -> None:
         "linux-image-generic",
         "linux-headers-6.8.0-50",
     ]
-    assert locked_kernels(names) == {"6.8.0-50-generic", "6.8.0-51-generic"}
+    assert kernel_releases(names) == {"6.8.0-50-generic", "6.8.0-51-generic"}
 
 
 def test_nodes_with_the_same_drift_are_one_group_and_layers_keep_their_order() -> None:

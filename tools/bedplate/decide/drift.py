@@ -12,12 +12,12 @@ Drift("n1", Layer.KERNEL, "running kernel", "6.8.0-50-generic", "6.8.0-45-generi
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from bedplate.decide.fold import node_names
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.decide.lockdoc import Package as Locked
+from bedplate.decide.packages import VERSION_NUMBERS, kernel_release, kernel_releases, loaded_driver
 from bedplate.decide.squashfs import IMAGES
 from bedplate.model.event import Event
 from bedplate.model.facts import Absent, Facts, Package, Unit, Unknown
@@ -32,13 +32,9 @@ LAYERS = list(Layer)
 METAPACKAGE = re.compile(
     r"linux-((image|headers|tools)-)?(generic|virtual|server|lowlatency|nvidia|amd64|arm64|cloud-amd64|oem)\b.*"
 )
-IMAGE_PACKAGE = re.compile(r"linux-image-(?:unsigned-)?(\d.*?)(?:-unsigned)?")
 DEBIAN_BUILD = re.compile(
     r"\bDebian (\S+)"
 )  # uname -v of Debian: "#1 SMP PREEMPT_DYNAMIC Debian 6.12.38-1 (2025-07-16)"
-# The packages whose version is the driver's, the surest first.
-DRIVER = ("nvidia-dkms-*", "nvidia-kernel-*", "nvidia-driver-*", "nvidia-open*", "libnvidia-compute*")
-NUMBERS = re.compile(r"\d+\.\d+(?:\.\d+)?")
 NOT_ASKED = "was not asked for when these facts were collected (run: bedplate collect)"
 LASTS = frozenset({"enabled", "static", "alias", "indirect", "generated"})  # is there after the next boot as well
 
@@ -210,26 +206,20 @@ def _family(wanted: Wanted, row: Package) -> Layer | None:
     for pattern, layer in wanted.replaces.items():
         if re.fullmatch(pattern, row.name):
             return layer
-    kernels = locked_kernels(wanted.packages) if row.name.startswith("linux-") else set()
+    kernels = kernel_releases(wanted.packages) if row.name.startswith("linux-") else set()
     if kernels and wanted.manages(Layer.KERNEL):
-        image = IMAGE_PACKAGE.fullmatch(row.name)
+        image = kernel_release(row.name)
         # The boot loader takes the newest; older ones stay as what a machine can be booted with by hand.
-        newer = image is not None and all(compare(image[1], release) > 0 for release in kernels)
+        newer = image is not None and all(compare(image, release) > 0 for release in kernels)
         return Layer.KERNEL if newer or METAPACKAGE.fullmatch(row.name) else None
     return None
-
-
-def locked_kernels(packages: Iterable[str]) -> set[str]:
-    """The releases, as uname -r says them, of the kernel images among packages."""
-    images = (name for name in packages if name.startswith("linux-image-"))
-    return {match[1] for name in images if (match := IMAGE_PACKAGE.fullmatch(name))}
 
 
 def _kernel(wanted: Wanted, facts: Facts) -> _Found:
     """The kernel that runs, and with which command line."""
     if not wanted.manages(Layer.KERNEL):
         return
-    releases, node = locked_kernels(wanted.packages), wanted.node
+    releases, node = kernel_releases(wanted.packages), wanted.node
     words: Sequence[str] = wanted.lock.layers[Layer.KERNEL].get("command_line", ())
     if isinstance(facts.kernel, Unknown):
         if releases:
@@ -243,7 +233,7 @@ def _kernel(wanted: Wanted, facts: Facts) -> _Found:
         yield Drift(node, Layer.KERNEL, "running kernel", asked, f"{running} runs{_pending(wanted, facts)}")
     elif releases and (build := DEBIAN_BUILD.search(facts.kernel.version)):
         # Debian keeps a release for several builds; uname -v tells which of them runs.
-        versions = {p.version for name, p in wanted.packages.items() if locked_kernels([name]) == {running}}
+        versions = {p.version for name, p in wanted.packages.items() if kernel_release(name) == running}
         if build[1] not in versions:
             asked = " or ".join(sorted(versions))
             yield Drift(node, Layer.KERNEL, "running kernel", asked, f"{build[1]} runs{_pending(wanted, facts)}")
@@ -259,7 +249,7 @@ def _pending(wanted: Wanted, facts: Facts) -> str:
     """Whether a reboot alone would bring the kernel of the lock."""
     if isinstance(facts.packages, Unknown):
         return ""
-    images = {name: package for name, package in wanted.packages.items() if IMAGE_PACKAGE.fullmatch(name)}
+    images = {name: package for name, package in wanted.packages.items() if kernel_release(name)}
     ready = any(
         row.status == "installed" and row.name in images and row.version == images[row.name].version
         for row in facts.packages
@@ -277,15 +267,6 @@ def _reboot(wanted: Wanted, facts: Facts) -> _Found:
         yield Drift(wanted.node, Layer.OS, "reboot", "not required", f"required{by}")
 
 
-def driver_version(packages: Mapping[str, str]) -> tuple[str, str] | None:
-    """The package whose version is the driver's, and that version without epoch and revision."""
-    for pattern in DRIVER:
-        for name, version in sorted(packages.items()):
-            if fnmatchcase(name, pattern) and NUMBERS.fullmatch(upstream(version)):
-                return name, upstream(version)
-    return None
-
-
 def _driver(wanted: Wanted, facts: Facts) -> _Found:
     """The modules that the kernel runs, against the driver of the lock and the libraries on the disk.
 
@@ -293,7 +274,7 @@ def _driver(wanted: Wanted, facts: Facts) -> _Found:
     mismatch" until the modules are loaded anew.
     """
     locked = {name: p.version for name, p in wanted.packages.items() if p.layer == Layer.DRIVER}
-    driver = driver_version(locked)
+    driver = loaded_driver(locked)
     if driver is None or not wanted.gpus or not wanted.manages(Layer.DRIVER):
         return
     node, (name, version) = wanted.node, driver
@@ -323,7 +304,7 @@ def _driver_modules(node: str, version: str, facts: Facts) -> _Found:
     for module, loaded in facts.modules.items():
         if (module == "nvidia" or module.startswith("nvidia_")) and loaded is not None:  # noqa: SIM102
             # nvidia_wmi_ec_backlight and others of the kernel itself have another numbering, or none.
-            if NUMBERS.fullmatch(loaded) and loaded != version:
+            if VERSION_NUMBERS.fullmatch(loaded) and loaded != version:
                 yield Drift(node, Layer.DRIVER, f"module {module}", version, f"{loaded} is loaded")
 
 

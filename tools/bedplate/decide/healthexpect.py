@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from bedplate.decide.lockdoc import LockDocument, Package
+from bedplate.decide.packages import kernel_releases
 from bedplate.model.canonical import identity
 from bedplate.model.faults import BadInput, Fault
 from bedplate.model.fleet import Node
@@ -22,7 +23,6 @@ SCHEMA = 1
 OF_NODE = ("host.name", "host.address")
 OF_LOCK = ("gpu.driver", "host.kernel", "host.cmdline")  # each is also the check that says why there is none
 DRIVERS = ("nvidia-driver-*open", "nvidia-open*", "nvidia-dkms-*open", "nvidia-utils*")
-KERNEL = re.compile(r"linux-image-(?:unsigned-)?([0-9].*)")
 IB = (
     "ib.count",
     "ib.state",
@@ -141,7 +141,7 @@ def _lock(said: dict[str, Any], lock: LockDocument | None, kind: str, hardware: 
         said["gpu.driver"] = driver
     elif hardware.gpus:
         skip["gpu.driver"] = _why(lock, Layer.DRIVER)
-    kernels = sorted(match[1] for name in packages if (match := KERNEL.fullmatch(name)))
+    kernels = sorted(kernel_releases(packages))
     if len(kernels) == 1:
         said["host.kernel"] = kernels[0]
     else:

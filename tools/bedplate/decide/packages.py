@@ -2,7 +2,11 @@
 
 import functools
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from bedplate.model.versions import upstream
 
 NAMES = 2**15  # kept: thousands of packages, the same ones on every node
 UNSUFFIXED_FABRIC = 580  # from this branch on Fabric Manager and its libraries have no branch in their name
@@ -114,6 +118,37 @@ def kernel(name: str) -> Kernel | None:
         return Kernel("headers", found["abi"], None)
     if found := _KERNEL_META.fullmatch(name):
         return Kernel(found["part"] or "image and headers", None, found["flavour"])
+    return None
+
+
+_IMAGE = re.compile(r"linux-image-(?:unsigned-)?(\d.*?)(?:-unsigned)?")  # Debian has -unsigned behind
+
+
+def kernel_release(name: str) -> str | None:
+    """What `uname -r` says under the kernel of an image package; None for metapackages and all else."""
+    found = _IMAGE.fullmatch(name) if name.startswith("linux-image-") else None
+    return found[1] if found else None
+
+
+def kernel_releases(names: Iterable[str]) -> set[str]:
+    """The releases of the kernel images among packages."""
+    return {release for name in names if (release := kernel_release(name)) is not None}
+
+
+# The packages whose version is that of the loaded driver, the surest first.
+_LOADED = ("nvidia-dkms-*", "nvidia-kernel-*", "nvidia-driver-*", "nvidia-open*", "libnvidia-compute*")
+VERSION_NUMBERS = re.compile(r"\d+\.\d+(?:\.\d+)?")  # 580.178.04
+
+
+def loaded_driver(packages: Mapping[str, str]) -> tuple[str, str] | None:
+    """The package whose version the loaded driver has, and that version without epoch and revision.
+
+    packages: name -> Debian version.
+    """
+    for pattern in _LOADED:
+        for name, version in sorted(packages.items()):
+            if fnmatchcase(name, pattern) and VERSION_NUMBERS.fullmatch(upstream(version)):
+                return name, upstream(version)
     return None
 
 

@@ -1,16 +1,14 @@
 """What roles get of a lock: the slice of a kind of node, in the shapes that roles ask for."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bedplate.decide.lockdoc import LockDocument
+from bedplate.decide.packages import kernel_releases, loaded_driver
 from bedplate.decide.render import RenderedFile
 from bedplate.model.canonical import sha256
 from bedplate.model.faults import Refused
 
-KERNEL_IMAGE = re.compile(r"linux-image-(?:unsigned-)?([0-9]\S*)")
-DRIVER = re.compile(r"nvidia-(driver|open|dkms|kernel-open).*")
 KEYRING = "/etc/apt/keyrings/bedplate.asc"  # as roles/apt_source/templates/bedplate.sources.j2 names it
 
 
@@ -35,24 +33,21 @@ def kind_values(lock: LockDocument, kind: str, archive_key: bytes) -> dict[str, 
     return part | {
         "packages_of": packages_of, "closure": [item for items in packages_of.values() for item in items],
         "archive": part["archive"] | {"key": key},
-        "kernel": kernel_release(part["packages"]), "driver": driver_version(part["packages"]),
+        "kernel": the_kernel(part["packages"]),
+        "driver": the_driver({name: package["version"] for name, package in part["packages"].items()}),
     }  # fmt: skip
 
 
-def kernel_release(names: Iterable[str]) -> str:
-    """The kernel, as `uname -r` says it, that the packages of a lock have; empty where they have none."""
-    releases = {match[1] for name in names if (match := KERNEL_IMAGE.fullmatch(name))}
+def the_kernel(names: Iterable[str]) -> str:
+    """The kernel, as `uname -r` says it, that the packages of a lock have; empty where they have none, or several."""
+    releases = kernel_releases(names)
     return releases.pop() if len(releases) == 1 else ""
 
 
-def driver_version(packages: Mapping[str, Mapping[str, Any]]) -> str:
-    """The version that the loaded driver must have, without Debian's revision; empty where the lock has no driver."""
-    versions = {
-        str(package["version"]).rpartition("-")[0].rpartition(":")[2]
-        for name, package in packages.items()
-        if DRIVER.fullmatch(name)
-    }
-    return versions.pop() if len(versions) == 1 else ""
+def the_driver(packages: Mapping[str, str]) -> str:
+    """The version that the loaded driver must have; empty where the lock has no driver. packages: name -> version."""
+    found = loaded_driver(packages)
+    return found[1] if found else ""
 
 
 def files_of(files: Sequence[RenderedFile]) -> dict[str, list[dict[str, str]]]:

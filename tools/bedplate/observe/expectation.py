@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.decide.render import Rendering, manifest
 from bedplate.decide.squashfs import IMAGES
-from bedplate.decide.wiring import driver_version, kernel_release
+from bedplate.decide.wiring import the_driver, the_kernel
 from bedplate.model.faults import BadInput
 from bedplate.model.fleet import Node
 from bedplate.model.layers import Layer
@@ -71,8 +71,8 @@ def expectations(site: Site, asked: Mapping[str, str]) -> dict[str, Expectation]
             units={unit: str(role.layer) for role in renderings[environment].roles[node.kind] for unit in role.units},
             replaces=tuple(p for role in renderings[environment].roles[node.kind] for p in role.replaces),
             modules=tuple(sorted({m for role in renderings[environment].roles[node.kind] for m in role.modules})),
-            kernel=kernel_release(closure),
-            driver=driver_version({p: {"version": package.version} for p, package in closure.items()}),
+            kernel=the_kernel(closure),
+            driver=the_driver({p: package.version for p, package in closure.items()}),
             unmanaged={str(layer): reason for layer in Layer if (reason := lock.unmanaged(layer)) is not None},
         )  # fmt: skip
     return result
