@@ -18,6 +18,7 @@ from bedplate.act.bootserver import BootServer, forget, serving
 from bedplate.act.firstcontact import confirm
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
+from bedplate.cli.vault import vault_option
 from bedplate.decide.autoinstall.lint import lint
 from bedplate.decide.netboot.protocol import KINDS, Install, Phase, fold_installs, lasted, stamp, stuck
 from bedplate.decide.netboot.recipe import COMMON_FILES, NODE_FILES, Recipe, dhcp
@@ -38,11 +39,7 @@ MANIFEST = "manifest.json"
 @click.argument("environment", metavar="ENV")
 @click.option("--nodes", metavar="NODESET", help="Host list; default: every node that the environment is for.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Write the files to DIR, whole or not.")
-@click.option(
-    "--vault-password-file",
-    type=click.Path(dir_okay=False, exists=True, path_type=Path),
-    help="Opens the site's vault.yml; default: as ansible-vault finds it.",
-)
+@vault_option
 @json_option
 @click.pass_obj
 def render_netboot(
@@ -179,11 +176,7 @@ def netboot() -> None:
 @click.option("--hours", type=click.IntRange(1, LONGEST_ARMING_H), default=4, show_default=True, help="How long.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @folder_option
-@click.option(
-    "--vault-password-file",
-    type=click.Path(dir_okay=False, exists=True, path_type=Path),
-    help="Opens the site's vault.yml; default: as ansible-vault finds it.",
-)
+@vault_option
 @json_option
 @click.pass_obj
 def arm_command(

@@ -9,6 +9,7 @@ import click
 from bedplate.act.power import known_quiet, machines, many, section
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
+from bedplate.cli.vault import vault_option
 from bedplate.decide.power import SAYS, Action, Outcome, loud
 from bedplate.ledger.store import Ledger
 from bedplate.model.faults import BadInput, NodesFailed, Refused
@@ -17,11 +18,6 @@ from bedplate.sources.site import Site, open_site
 from bedplate.sources.vault import bmc_logins
 
 nodes_option = click.option("--nodes", metavar="NODESET", required=True, help="Host list; never a default.")
-vault_option = click.option(
-    "--vault-password-file",
-    type=click.Path(dir_okay=False, exists=True, path_type=Path),
-    help="Opens the site's vault.yml; default: as ansible-vault finds it.",
-)
 approved_option = click.option("--approved-by", metavar="NAME", default="", help="Who gave the word; recorded.")
 yes_option = click.option("--yes", metavar="COUNT", type=int, help="Do not ask; COUNT is the number of nodes.")
 
@@ -46,80 +42,41 @@ def status_command(root: Path, nodes: str, vault_password_file: Path | None, *, 
     _do(root, Action.STATUS, nodes, vault_password_file, approved_by="", yes=None, as_json=as_json)
 
 
-@power.command("on")
-@nodes_option
-@approved_option
-@yes_option
-@vault_option
-@json_option
-@click.pass_obj
-def on_command(
-    root: Path, nodes: str, approved_by: str, yes: int | None, vault_password_file: Path | None, *, as_json: bool
-) -> None:
-    """Switch machines on. One that is on stays as it is.
-
-    \b
-    Example:
-      bedplate power on --nodes gpu[001-020]
-    """
-    _do(root, Action.ON, nodes, vault_password_file, approved_by=approved_by, yes=yes, as_json=as_json)
+_CHANGES = {
+    Action.ON: ("Switch machines on. One that is on stays as it is.", "--nodes gpu[001-020]"),
+    Action.OFF: (
+        "Switch machines off at once. Refused where the ledger does not know them as drained or being installed.",
+        '--nodes gpu003 --approved-by "Ann Lee"',
+    ),
+    Action.CYCLE: (
+        "Restart machines at once. Refused where the ledger does not know them as drained or being installed.",
+        '--nodes gpu003 --approved-by "Ann Lee"',
+    ),
+    Action.NETBOOT: (
+        "Restart machines at once, from the network this one time. What is not armed comes back from its own disk.",
+        '--nodes gpu[001-020] --approved-by "Ann Lee"',
+    ),
+}
 
 
-@power.command("off")
-@nodes_option
-@approved_option
-@yes_option
-@vault_option
-@json_option
-@click.pass_obj
-def off_command(
-    root: Path, nodes: str, approved_by: str, yes: int | None, vault_password_file: Path | None, *, as_json: bool
-) -> None:
-    """Switch machines off at once. Refused where the ledger does not know them as drained or being installed.
+def _command(action: Action, what: str, example: str) -> None:
+    """Add the command of an action that changes machines."""
 
-    \b
-    Example:
-      bedplate power off --nodes gpu003 --approved-by "Ann Lee"
-    """
-    _do(root, Action.OFF, nodes, vault_password_file, approved_by=approved_by, yes=yes, as_json=as_json)
+    @power.command(action.value, help=f"{what}\n\n\b\nExample:\n  bedplate power {action} {example}")
+    @nodes_option
+    @approved_option
+    @yes_option
+    @vault_option
+    @json_option
+    @click.pass_obj
+    def change(
+        root: Path, nodes: str, approved_by: str, yes: int | None, vault_password_file: Path | None, *, as_json: bool
+    ) -> None:
+        _do(root, action, nodes, vault_password_file, approved_by=approved_by, yes=yes, as_json=as_json)
 
 
-@power.command("cycle")
-@nodes_option
-@approved_option
-@yes_option
-@vault_option
-@json_option
-@click.pass_obj
-def cycle_command(
-    root: Path, nodes: str, approved_by: str, yes: int | None, vault_password_file: Path | None, *, as_json: bool
-) -> None:
-    """Restart machines at once. Refused where the ledger does not know them as drained or being installed.
-
-    \b
-    Example:
-      bedplate power cycle --nodes gpu003 --approved-by "Ann Lee"
-    """
-    _do(root, Action.CYCLE, nodes, vault_password_file, approved_by=approved_by, yes=yes, as_json=as_json)
-
-
-@power.command("netboot")
-@nodes_option
-@approved_option
-@yes_option
-@vault_option
-@json_option
-@click.pass_obj
-def netboot_command(
-    root: Path, nodes: str, approved_by: str, yes: int | None, vault_password_file: Path | None, *, as_json: bool
-) -> None:
-    """Restart machines at once, from the network this one time. What is not armed comes back from its own disk.
-
-    \b
-    Example:
-      bedplate power netboot --nodes gpu[001-020] --approved-by "Ann Lee"
-    """
-    _do(root, Action.NETBOOT, nodes, vault_password_file, approved_by=approved_by, yes=yes, as_json=as_json)
+for _action, (_what, _example) in _CHANGES.items():
+    _command(_action, _what, _example)
 
 
 def _do(

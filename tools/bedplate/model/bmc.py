@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 
 from bedplate.model.faults import BadInput, Fault
 from bedplate.model.schema import Strict, wrong
-from bedplate.model.text import Document, read_yaml
+from bedplate.model.text import Document, read_vault
 
 USER_KEY, PASSWORD_KEY, OWN_KEY = "bmc_user", "bmc_password", "bmc_of"
 SYSTEM = "system"
@@ -66,15 +66,7 @@ def parse_logins(text: str, file: str) -> Logins:
     Raises:
         BadInput: a key is missing, or is not what it should be. Values are never told.
     """
-    try:
-        document = read_yaml(text, file)
-    except BadInput as fault:
-        # The reader's own words could hold a line of the vault.
-        lines = [each.line for each in fault.faults]
-        raise BadInput(
-            [Fault(file, line, "the vault is no plain YAML here", "see docs/site.md") for line in lines]
-        ) from None
-    data = document.data if isinstance(document.data, dict) else {}
+    document, data = read_vault(text, file)
     faults: list[Fault] = []
     common = None
     if USER_KEY in data or PASSWORD_KEY in data:

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from bedplate.model.canonical import DIGEST
 from bedplate.model.faults import BadInput, Fault
 from bedplate.model.schema import Strict, wrong
-from bedplate.model.text import read_yaml
+from bedplate.model.text import read_vault
 
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 # No quotes, no ; and no $: a word of a kernel's command line means the same to GRUB, iPXE and the kernel.
@@ -121,15 +121,7 @@ def parse_secrets(text: str, file: str) -> Secrets:
     Raises:
         BadInput: a key is missing, or is not what it should be. Values are never told.
     """
-    try:
-        document = read_yaml(text, file)
-    except BadInput as fault:
-        # The reader's own words could hold a line of the vault.
-        lines = [each.line for each in fault.faults]
-        raise BadInput(
-            [Fault(file, line, "the vault is no plain YAML here", "see docs/site.md") for line in lines]
-        ) from None
-    data = document.data if isinstance(document.data, dict) else {}
+    document, data = read_vault(text, file)
     faults: list[Fault] = []
     password = data.get(HASH_KEY)
     if not isinstance(password, str) or not password or (HASH_KEY,) in document.doubted:

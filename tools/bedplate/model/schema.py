@@ -137,13 +137,13 @@ def _fault(model: type[BaseModel], document: Document, path: Path, detail: Error
     if kind in _WANTED:
         found = detail["input"]
         remedy = f'put it in quotes: "{said(found)}"' if _WANTED[kind] == "text" and _plain(found) else ""
-        return document.fault(path, f"found {_what(found)}, wanted {_WANTED[kind]}", remedy)
+        return document.fault(path, f"found {what(found)}, wanted {_WANTED[kind]}", remedy)
     if kind == "literal_error":
-        return document.fault(path, f"found {_what(detail['input'])}", f"one of: {context['expected']}")
+        return document.fault(path, f"found {what(detail['input'])}", f"one of: {context['expected']}")
     if kind in ("greater_than_equal", "less_than_equal"):
         bound = f"at least {context['ge']}" if "ge" in context else f"at most {context['le']}"
-        return document.fault(path, f"found {_what(detail['input'])}, wanted {bound}")
-    return document.fault(path, f"found {_what(detail['input'])}: {detail['msg']}")
+        return document.fault(path, f"found {what(detail['input'])}, wanted {bound}")
+    return document.fault(path, f"found {what(detail['input'])}: {detail['msg']}")
 
 
 def said(value: object) -> str:
@@ -155,7 +155,8 @@ def _plain(value: object) -> bool:
     return isinstance(value, bool | int)
 
 
-def _what(value: object) -> str:
+def what(value: object, *, most: int | None = None) -> str:
+    """A value as a message calls it; most: characters of a text that are shown."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -163,7 +164,7 @@ def _what(value: object) -> str:
     if isinstance(value, int):
         return f"the number {value}"
     if isinstance(value, str):
-        return f'"{value}"'
+        return f'"{value[:most]}"'
     return "a mapping" if isinstance(value, Mapping) else "a list"
 
 

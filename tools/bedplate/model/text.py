@@ -107,6 +107,21 @@ def read_yaml(text: str, file: str) -> Document:
     return Document(file, data, reader.lines, tuple(reader.faults), frozenset(reader.doubted))
 
 
+def read_vault(text: str, file: str) -> tuple[Document, dict[str, Any]]:
+    """Read a decrypted vault: the document, and its keys; none where it is no mapping.
+
+    Raises:
+        BadInput: the text is no YAML; told by its lines alone, for the reader's own words could hold one of them.
+    """
+    try:
+        document = read_yaml(text, file)
+    except BadInput as fault:
+        raise BadInput(
+            [Fault(file, each.line, "the vault is no plain YAML here", "see docs/site.md") for each in fault.faults]
+        ) from None
+    return document, document.data if isinstance(document.data, dict) else {}
+
+
 def _syntax(fault: yaml.MarkedYAMLError) -> tuple[str, str]:
     problem = fault.problem or str(fault)
     if "'\\t'" in problem:

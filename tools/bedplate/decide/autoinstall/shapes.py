@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from bedplate.decide.autoinstall.findings import Report
-from bedplate.model.schema import meant, nearest, said
+from bedplate.model.schema import meant, nearest, said, what
 from bedplate.model.text import Path
+
+SHOWN = 60  # characters of a value in a message
 
 
 class Shape(Protocol):
@@ -36,19 +38,7 @@ def examine(shape: Shape, report: Report, path: Path, value: Any) -> None:
     else:
         quoted = isinstance(value, bool | int) and shape.wanted.startswith("text")
         remedy = f'put it in quotes: "{said(value)}"' if quoted else ""
-        report.add("type", path, f"found {what(value)}, wanted {shape.wanted}", remedy)
-
-
-def what(value: Any) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return said(value)
-    if isinstance(value, int):
-        return f"the number {value}"
-    if isinstance(value, str):
-        return f'"{value[:60]}"'
-    return "a mapping" if isinstance(value, dict) else "a list"
+        report.add("type", path, f"found {what(value, most=SHOWN)}, wanted {shape.wanted}", remedy)
 
 
 @dataclass(frozen=True)
@@ -110,7 +100,7 @@ class Text:
             found = f"{len(value.encode())} bytes, its reader takes {self.longest}"
             report.add("size", path, found, "shorten it")
         if self.pattern and not re.fullmatch(self.pattern, value):
-            report.add("value", path, f"found {what(value)}", self.remedy)
+            report.add("value", path, f"found {what(value, most=SHOWN)}", self.remedy)
         elif self.judge:
             self.judge(report, path, value)
 
@@ -131,7 +121,7 @@ class Word:
 
     def check(self, report: Report, path: Path, value: Any) -> None:
         if value not in self.words:
-            report.add(self.rule, path, f"found {what(value)}", f"one of: {', '.join(self.words)}")
+            report.add(self.rule, path, f"found {what(value, most=SHOWN)}", f"one of: {', '.join(self.words)}")
 
 
 def word(*words: str, rule: str = "value") -> Word:
