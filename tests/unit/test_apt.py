@@ -30,13 +30,6 @@ from unit.apt_archive import Key, StubArchive
 
 
 @pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Key]:
-    made = Key(tmp_path_factory.mktemp("key") / "home")
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
 def stub(tmp_path_factory: pytest.TempPathFactory, key: Key) -> StubArchive:
     archive = StubArchive(tmp_path_factory.mktemp("archive"))
     add = archive.add

@@ -92,13 +92,6 @@ def serving(folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Key]:
-    made = Key(tmp_path_factory.mktemp("key") / "home")
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
 def pristine(tmp_path_factory: pytest.TempPathFactory, key: Key) -> StubArchive:
     made = StubArchive(tmp_path_factory.mktemp("archive"))
     made.add("nvidia-driver-570-open", "570.133.20-0ubuntu1", depends="libnvidia-compute-570 (>= 570.133.20)")

@@ -96,13 +96,6 @@ def test_the_environment_of_the_controllers_must_be_one_of_the_site(root: Path) 
 
 
 @pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Key]:
-    made = Key(tmp_path_factory.mktemp("key") / "home")
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory, key: Key) -> StubArchive:
     made = StubArchive(tmp_path_factory.mktemp("archive"))
     # What dstack#2348 tells: a metapackage at one version depends on another package with >=, and the newest comes.
