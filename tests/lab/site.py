@@ -261,6 +261,7 @@ def services_environment(given: Given) -> str:
     packages = {name: given.slurm[name] for name in names if name in given.slurm}
     packages |= {"nvslurm-plugin-pyxis": slurmparts.PYXIS, "enroot": slurmparts.ENROOT}
     values = {"nccl_debug": "WARN", **SITE_VALUES, "log_receiver": SERVICES_HOST}
+    values["slurm_config_overrides"] = "yes"  # eight GPUs and their cores, on paper, on whatever machine this is
     if given.cgroup_v1:  # where each host mounts the machine's hierarchies once more: lab/hosts.py
         values |= {"slurm_cgroup_plugin": "cgroup/v1", "slurm_cgroup_mountpoint": "/cgv1"}
     return f"""\

@@ -127,11 +127,14 @@ def test_a_boot_of_eight_gpus_is_waited_for(fleet: Fleet) -> None:
     assert "PreemptType=preempt/qos\nPreemptMode=REQUEUE\n" in text
 
 
-def test_what_a_stand_in_has_on_paper_is_believed_and_not_constrained(fleet: Fleet) -> None:
-    pretended = models(stand_in=True)
-    assert "SlurmdParameters=config_overrides\n" in rendered("slurm.conf", fleet, pretended)
+def test_what_a_model_has_on_paper_is_believed_where_the_environment_says_so_and_then_not_constrained(
+    fleet: Fleet,
+) -> None:
+    said = {"slurm_config_overrides": "yes"}
+    assert "SlurmdParameters=config_overrides\n" in rendered("slurm.conf", fleet, models(), values=said)
     assert "config_overrides" not in rendered("slurm.conf", fleet, models())
-    assert "ConstrainCores=no\n" in rendered("cgroup.conf", fleet, pretended)
+    assert "config_overrides" not in rendered("slurm.conf", fleet, models(stand_in=True)), "a role cannot tell"
+    assert "ConstrainCores=no\n" in rendered("cgroup.conf", fleet, models(), values=said)
     real = rendered("cgroup.conf", fleet, models())
     assert "ConstrainCores=yes\n" in real
     assert "ConstrainDevices=yes\n" in real
