@@ -21,10 +21,11 @@ description:
     are never ended. A node whose jobs do not end in time gets back what it had, and trouble.
   - A node that is drained for any other reason keeps it, and is not given back by C(returned).
   - C(returned) resumes nodes whose reason begins with I(ours), once they are registered and whole in Slurm's eyes.
+    That is a change where somebody else's run had drained them; what was drained for I(reason) is as it was before.
 options:
   nodes: {description: Names., type: list, elements: str, required: true}
   state: {description: What to do., type: str, choices: [drained, returned], required: true}
-  reason: {description: The reason of the drain; begins with I(ours)., type: str, default: ""}
+  reason: {description: The reason of this run's drain; begins with I(ours)., type: str, required: true}
   ours: {description: How every reason begins that was set here., type: str, default: "bedplate:"}
   patience_s: {description: How long to wait for jobs to end or for nodes to register., type: int, default: 600}
 author: [Bedplate]
@@ -152,8 +153,7 @@ def give_back(module: AnsibleModule) -> tuple[bool, dict[str, dict[str, Any]]]:
     before = answer(given["nodes"], ours)
     mine = [name for name, node in before.items() if node["drain"] == "ours"]
     if module.check_mode:
-        # Nothing was drained, so what this run would have drained is not drained by anybody.
-        return any(node["drain"] != "theirs" and not node["trouble"] for node in before.values()), before
+        return any(before[name]["reason"] != given["reason"] for name in mine), before
     if not mine:
         return False, before
     now = _settled(before, mine, ours, deadline)
@@ -168,7 +168,7 @@ def give_back(module: AnsibleModule) -> tuple[bool, dict[str, dict[str, Any]]]:
             now[name]["trouble"] = f"{name} is {state} for Slurm: look at slurmd's log on it"
         elif name in whole and {"DRAIN", "DOWN"} & set(now[name]["state"]):
             now[name]["trouble"] = f"{name} was resumed and is {state}: {now[name]['reason']}"
-    return bool(whole), now
+    return any(before[name]["reason"] != given["reason"] for name in whole), now
 
 
 def _settled(
@@ -186,13 +186,13 @@ def main() -> None:
         {
             "nodes": {"type": "list", "elements": "str", "required": True},
             "state": {"type": "str", "choices": ["drained", "returned"], "required": True},
-            "reason": {"type": "str", "default": ""}, "ours": {"type": "str", "default": "bedplate:"},
+            "reason": {"type": "str", "required": True}, "ours": {"type": "str", "default": "bedplate:"},
             "patience_s": {"type": "int", "default": 600},
         },
-        required_if=[("state", "drained", ["reason"])], supports_check_mode=True,
+        supports_check_mode=True,
     )  # fmt: skip
     given = module.params
-    if given["state"] == "drained" and not given["reason"].startswith(given["ours"]):
+    if not given["reason"].startswith(given["ours"]):
         module.fail_json(msg=f"reason {given['reason']!r} does not begin with {given['ours']!r}")
     if re.search(r"[\n\r]", given["reason"]):
         module.fail_json(msg="a reason is one line")

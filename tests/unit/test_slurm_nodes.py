@@ -10,6 +10,7 @@ import pytest
 from bedplate.sources import checkout
 
 OURS = "bedplate: rollout 7 to B"
+EARLIER = "bedplate: rollout 3 to A"
 
 
 def module() -> ModuleType:
@@ -123,6 +124,15 @@ def test_what_was_drained_here_is_given_back_and_nothing_else(monkeypatch: pytes
     assert not any(found[name]["trouble"] for name in slurm.nodes)
 
 
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize(("reason", "changed"), [("", False), (OURS, False), (EARLIER, True), ("rma 4711", False)])
+def test_giving_back_what_this_run_took_is_no_change(
+    monkeypatch: pytest.MonkeyPatch, reason: str, *, changed: bool, check: bool
+) -> None:
+    slurm = Slurm(n1=("IDLE+DRAIN" if reason else "IDLE", reason))
+    assert asked(slurm, monkeypatch, "returned", check=check)["changed"] == changed
+
+
 def test_a_node_that_is_not_heard_of_yet_is_waited_for_and_then_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     slurm = Slurm(n1=("IDLE+DRAIN+NOT_RESPONDING", OURS))
     slurm.looks_until_seen = {"n1": 5}
@@ -138,9 +148,7 @@ def test_a_node_that_is_not_whole_for_slurm_stays_drained(monkeypatch: pytest.Mo
     assert slurm.commands == []
 
 
-@pytest.mark.parametrize(
-    ("state", "node"), [("drained", ("ALLOCATED", "")), ("returned", ("IDLE+DRAIN", OURS)), ("returned", ("IDLE", ""))]
-)
+@pytest.mark.parametrize(("state", "node"), [("drained", ("ALLOCATED", "")), ("returned", ("IDLE+DRAIN", EARLIER))])
 def test_check_mode_says_that_it_would_and_does_not(
     monkeypatch: pytest.MonkeyPatch, state: str, node: tuple[str, str]
 ) -> None:
