@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ansible.module_utils.basic import AnsibleModule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterable, Iterator
 
 DOCUMENTATION = r"""
 module: bedplate_packages
@@ -24,7 +24,8 @@ description:
     here, those that the node's pins name, and other members of I(families) is refused, with the difference.
   - So a downgrade is allowed for the packages of the lock and for nothing else, although apt-get knows only "all".
   - Holds are let go for the transaction and put back at its end, also when it fails.
-  - Members of I(families) that the lock does not know are purged in the same transaction.
+  - Members of I(families) that the lock does not know are purged in the same transaction, also those that an earlier
+    one left unpacked.
   - C(state=possible) asks apt in a root of its own, with the lock's source and pins and the node's real dpkg
     status, what the transaction would do; nothing of the node changes.
 options:
@@ -69,6 +70,7 @@ unheld: {description: Names that were not held., returned: always, type: list}
 """
 
 QUERY = ["dpkg-query", "-W", r"-f=${binary:Package} ${Version} ${db:Status-Want} ${db:Status-Status}\n"]
+GONE = ("not-installed", "config-files")  # the other states, dpkg(1): files of the package are there
 POLICY = "/usr/sbin/policy-rc.d"
 INTERRUPTED = "/var/lib/dpkg/updates"
 LINES_SHOWN = 15
@@ -94,20 +96,24 @@ def said(done: subprocess.CompletedProcess[str]) -> str:
     return "\n".join([*(line for line in lines if line not in errors)][-LINES_SHOWN:] + errors)
 
 
-def installed() -> tuple[dict[str, str], set[str]]:
-    """Installed packages and their versions, and those that are held."""
+def installed() -> tuple[dict[str, str], dict[str, str], set[str]]:
+    """Versions of the installed packages, states of those that a transaction left in between, names of the held."""
     done = run(QUERY)
     if done.returncode:
         raise Refused(f"dpkg-query ended with {done.returncode}: {said(done)}")
-    have, held = {}, set()
+    have, between, held = {}, {}, set()
     for line in done.stdout.splitlines():
         name, version, want, status = line.split()
         name = name.partition(":")[0]
+        if status in GONE:
+            continue
+        if want == "hold":
+            held.add(name)
         if status == "installed":
             have[name] = version
-            if want == "hold":
-                held.add(name)
-    return have, held
+        else:
+            between[name] = f"{version} {status}"
+    return have, between, held
 
 
 def pinned(path: str) -> dict[str, str]:
@@ -122,6 +128,14 @@ def pinned(path: str) -> dict[str, str]:
 
 def matches(patterns: list[str], name: str) -> bool:
     return any(re.fullmatch(pattern, name) for pattern in patterns)
+
+
+def superseded(module: AnsibleModule, there: Iterable[str], known: Container[str]) -> list[str]:
+    """Members of the families that the lock does not know; there: packages in any state but gone.
+
+    A transaction that failed half way leaves unpacked ones, and those conflict as installed ones do.
+    """
+    return sorted(name for name in there if name not in known and matches(module.params["families"], name))
 
 
 def transaction(wanted: dict[str, str], purged: list[str], timeout_s: int, *more: str) -> list[str]:
@@ -190,8 +204,8 @@ def change(
         if done.returncode:
             raise Refused(f"apt-get ended with {done.returncode}:\n{said(done)}")
     finally:
-        there, now = installed()
-        lost = sorted((held & there.keys()) - now)
+        there, between, now = installed()
+        lost = sorted((held & (there.keys() | between.keys())) - now)
         if lost:
             hold(lost)
 
@@ -205,9 +219,9 @@ def hold(names: list[str]) -> None:
 def install(module: AnsibleModule) -> dict[str, Any]:
     wanted = {item["name"]: item["version"] for item in module.params["wanted"]}
     known = wanted.keys() | set(module.params["known"])
-    have, held = installed()
+    have, between, held = installed()
     missing = [f"{name}={version}" for name, version in wanted.items() if have.get(name) != version]
-    purged = sorted(name for name in have if name not in known and matches(module.params["families"], name))
+    purged = superseded(module, have | between, known)
     also = {name for name in have if name not in purged and matches(module.params["also_held"], name)}
     unheld = sorted((wanted.keys() | also) - held)
     result = {"changed": bool(missing or purged or unheld), "missing": missing, "purged": purged, "unheld": unheld}
@@ -221,10 +235,10 @@ def install(module: AnsibleModule) -> dict[str, Any]:
     if module.check_mode or not result["changed"]:
         return result
     if missing or purged:
-        change(module, wanted, purged, held, have)
-    there, now = installed()
+        change(module, wanted, purged, held, have | between)
+    there, between, now = installed()
     wrong = [f"{name} is {there.get(name, 'absent')}" for name, version in wanted.items() if there.get(name) != version]
-    left = [name for name in purged if name in there]
+    left = [name for name in purged if name in there | between]
     if wrong or left:
         raise Refused(f"after the transaction {'; '.join([*wrong, *(f'{name} is still there' for name in left)])}")
     loose = sorted((wanted.keys() | (also & there.keys())) - now)
@@ -267,9 +281,9 @@ def furnish(root: str, source: dict[str, Any], pins: dict[str, str]) -> str:
 
 def possible(module: AnsibleModule) -> dict[str, Any]:
     wanted = {item["name"]: item["version"] for item in module.params["wanted"]}
-    have, _ = installed()
+    have, between, _ = installed()
     missing = [f"{name}={version}" for name, version in wanted.items() if have.get(name) != version]
-    purged = sorted(n for n in have if n not in wanted and matches(module.params["families"], n))
+    purged = superseded(module, have | between, wanted)
     result = {"changed": False, "missing": missing, "purged": purged, "unheld": []}
     root = module.params["cache"]
     if module.check_mode:
@@ -281,7 +295,7 @@ def possible(module: AnsibleModule) -> dict[str, Any]:
             raise Refused(f"the archive's index cannot be read from this node:\n{said(updated)}")
         done = run(transaction(wanted, purged, 0, "-s"), APT_CONFIG=configuration)
         try:
-            refuse_other_changes(done, wanted, purged, have)
+            refuse_other_changes(done, wanted, purged, have | between)
         except Refused as fault:
             raise Refused(f"{fault}{there_is(done, configuration)}") from None
     finally:

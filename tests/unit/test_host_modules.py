@@ -134,13 +134,14 @@ def test_a_transaction_of_the_lock_and_its_purges_passes() -> None:
 
 
 FAKE = """#!/usr/bin/env python3
-# dpkg-query, apt-get and apt-mark over one JSON file: name -> [version, held]
+# dpkg-query, apt-get and apt-mark over one JSON file: name -> [version, held], or [version, held, state]
 import json, os, pathlib, sys
 state = pathlib.Path(os.environ["FAKE_STATE"]); program = pathlib.Path(sys.argv[0]).name; words = sys.argv[1:]
 there = json.loads(state.read_text())
 def save(): state.write_text(json.dumps(there))
 if program == "dpkg-query":
-    for name, (version, held) in there.items(): print(name, version, "hold" if held else "install", "installed")
+    for name, (version, held, *state) in there.items():
+        print(name, version, "hold" if held else "install", *(state or ["installed"]))
 elif program == "apt-mark":
     for name in words[1:]: there[name][1] = words[0] == "hold"
     save()
@@ -153,7 +154,7 @@ else:
             else: there.pop(name, None)
         else:
             name, _, version = word.partition("=")
-            if there.get(name, [None])[0] == version: continue
+            if there.get(name, [])[:1] == [version] and len(there[name]) == 2: continue
             if "-s" in words: print(f"Inst {name} ({version} lab:a [amd64])")
             else:
                 there[name] = [version, False]; save()
@@ -193,6 +194,20 @@ def test_a_held_package_is_changed_and_held_again_and_the_other_branch_goes(fake
     assert said["purged"] == ["nvidia-driver-570"]
     assert state(fakes) == {"dpkg": ["1", False], "nvlsm": ["2", True], "nvidia-driver-580": ["580", True]}
     assert not packages(fakes, {"nvidia-driver-580": "580", "nvlsm": "2"}, families=["nvidia-driver-.*"])["changed"]
+
+
+@pytest.mark.parametrize("state_now", ["unpacked", "half-configured", "half-installed", "triggers-awaited"])
+def test_what_a_failed_transaction_left_in_between_goes_and_what_was_only_removed_is_left(
+    fakes: Path, state_now: str
+) -> None:
+    old = {"nvidia-utils-580": ["580", True, state_now], "nvidia-utils-550": ["550", False, "config-files"]}
+    state(fakes, {"dpkg": ["1", False], "nvlsm": ["1", True, state_now], **old})
+    said = packages(fakes, {"nvidia-utils-570": "570", "nvlsm": "1"}, families=["nvidia-utils-.*"])
+    assert (said["missing"], said["purged"]) == (["nvidia-utils-570=570", "nvlsm=1"], ["nvidia-utils-580"])
+    assert state(fakes) == {
+        "dpkg": ["1", False], "nvlsm": ["1", True], "nvidia-utils-550": old["nvidia-utils-550"],
+        "nvidia-utils-570": ["570", True],
+    }  # fmt: skip
 
 
 def test_after_a_failed_transaction_the_holds_are_back(fakes: Path) -> None:
