@@ -186,11 +186,33 @@ def test_a_job_on_the_spares_gives_way_to_main_training_and_is_queued_again(clus
         shell(SERVICES_HOST, "sacctmgr -i modify qos spare set gracetime=120")
 
 
-def test_a_second_converge_of_the_controllers_changes_nothing(cluster: Places) -> None:
-    bedplate("rollout", "S", "--yes")  # wherever other tests left it
-    _, out = playbook("site", "-e", "target=S")
+@pytest.mark.parametrize(("environment", "machine"), [("S", SERVICES_HOST), ("N1", "n2")])
+def test_a_second_converge_changes_nothing(cluster: Places, environment: str, machine: str) -> None:
+    bedplate("rollout", environment, "--yes", "--nodes", machine)  # wherever other tests left it
+    _, out = playbook("site", "-e", f"target={environment}", "--limit", machine)
     recap = out.partition("PLAY RECAP")[2]
     assert recap.count("changed=0") == 1, re.findall(r"TASK.*\n(?:(?!TASK).*\n)*?changed.*", out)
+
+
+def test_check_mode_predicts_what_converge_does_and_does_nothing(cluster: Places) -> None:
+    bedplate("rollout", "N1", "--yes", "--nodes", "n2")  # wherever other tests left it
+    shell("n2", "echo '# a file that beats the controllers' > /etc/slurm/slurm.conf; rm /etc/slurm/prolog.d/50-enroot")
+    shell(SERVICES_HOST, "sacctmgr -i modify qos small set priority=7")
+    shell(SERVICES_HOST, "sed -i s/^ResumeTimeout.*/ResumeTimeout=60/ /etc/slurm/slurm.conf")
+    for environment, limit in (("N1", "n2"), ("S", SERVICES_HOST)):
+        changes = []
+        for mode in (["--check"], []):
+            _, out = playbook("site", "-e", f"target={environment}", "--limit", limit, *mode)
+            tasks = re.findall(r"^TASK \[(.*?)\] \*+\n((?:(?!TASK|PLAY).*\n)*)", out, re.MULTILINE)
+            changes.append({name for name, said in tasks if "changed: " in said})
+            if mode:
+                assert on("n2", ["test", "-e", "/etc/slurm/slurm.conf"]).code == 0
+        assert changes[0] == changes[1]
+        assert changes[0]
+    assert on("n2", ["test", "-e", "/etc/slurm/slurm.conf"], check=False).code == 1
+    assert "small|100" in shell(SERVICES_HOST, "sacctmgr -nP show qos format=name,priority").out
+    assert "ResumeTimeout           = 1800 sec" in shell("n1", "scontrol show config | grep ResumeTimeout").out
+    idle("n2")
 
 
 def test_a_change_waits_for_the_job_of_a_node_and_the_job_is_not_harmed(cluster: Places) -> None:
@@ -218,6 +240,22 @@ def test_a_change_waits_for_the_job_of_a_node_and_the_job_is_not_harmed(cluster:
     assert all(on(name, ["cat", "/etc/nccl.conf"]).out.endswith("NCCL_DEBUG=INFO\n") for name in two)
 
 
+def test_a_job_that_does_not_end_in_time_is_named_and_its_node_goes_on_as_it_was(cluster: Places) -> None:
+    changes = {'drain_timeout_s: "120"': 'drain_timeout_s: "5"', 'nccl_debug: "WARN"': 'nccl_debug: "TRACE"'}
+    write_environment("N3", changes)
+    bedplate("lock", "N3")
+    before = on("n2", ["cat", "/etc/nccl.conf"]).out
+    with job("alice", "sleep 600", "--nodelist=n2", "--job-name=llama", "--time=20") as number:
+        code, _ = playbook("rollout", "-e", "target=N3", "--limit", "n2", check=False)
+        assert code != 0
+        assert failed("n2") == f"n2 still runs {number} alice llama after 5 s: nothing was changed on it"
+        assert node("n2")[0] == {"MIXED"}, "it is not drained for nothing"
+        assert on("n2", ["cat", "/etc/nccl.conf"]).out == before
+        assert accounted(number, "State") == "RUNNING"
+    bedplate("rollout", "N1", "--yes", "--nodes", "n2")
+    idle("n2")
+
+
 def test_a_node_that_somebody_else_drained_is_changed_and_stays_drained(cluster: Places) -> None:
     shell(SERVICES_HOST, "scontrol update nodename=n3 state=drain reason='rma 4711: fan'")
     shell("n3", "echo '# by hand' >> /etc/nccl.conf")
@@ -230,6 +268,46 @@ def test_a_node_that_somebody_else_drained_is_changed_and_stays_drained(cluster:
         assert on("n3", ["cat", "/etc/nccl.conf"]).out.endswith("NCCL_DEBUG=WARN\n")
     finally:
         shell(SERVICES_HOST, "scontrol update nodename=n3 state=resume")
+
+
+def test_a_node_with_seven_of_eight_gpus_is_named_and_not_given_back(cluster: Places) -> None:
+    on("n4", ["rm", "/dev/nvidia7"])
+    code, _ = playbook("site", "-e", "target=N1", "--limit", "n4", check=False)
+    assert code != 0
+    assert "n4 has 7 of 8 GPUs: /dev/nvidia7 is missing" in failed("n4")
+    state, reason = node("n4")
+    assert "DRAIN" in state
+    assert reason.startswith("bedplate: rollout")
+    on("n4", ["systemd-tmpfiles", "--create", "--boot", "/etc/tmpfiles.d/lab-stand-in-gpus.conf"])
+    bedplate("rollout", "N1", "--yes", "--nodes", "n4")
+    idle("n4")
+
+
+# As on a node whose slurmd was told of the devices that there are.
+SEVEN = """
+cp /run/slurm/conf/*.conf /etc/slurm/
+sed -i 's/nvidia.0-7./nvidia[0-6]/' /etc/slurm/gres.conf
+sed -i 's/^SLURMD_OPTIONS.*//' /etc/default/slurmd
+systemctl restart slurmd
+"""
+
+
+def test_slurms_own_drain_of_a_node_that_lost_a_gpu_is_not_lifted(cluster: Places) -> None:
+    """Slurm says "gres/gpu count reported lower than configured"; repaired or not, that drain is not ours."""
+    on("n4", ["rm", "/dev/nvidia7"])
+    try:
+        shell("n4", SEVEN)
+        wait_for("Slurm's drain", lambda: "gres/gpu count reported lower than configured (7 < 8)" in node("n4")[1])
+    finally:
+        on("n4", ["systemd-tmpfiles", "--create", "--boot", "/etc/tmpfiles.d/lab-stand-in-gpus.conf"])
+    _, out = playbook("site", "-e", "target=N1", "--limit", "n4")
+    state, reason = node("n4")
+    assert "DRAIN" in state, "it was repaired, and by Slurm's word it stays drained"
+    assert "INVALID_REG" not in state
+    assert "gres/gpu count" in reason
+    assert "left drained: gres/gpu count reported lower" in out
+    shell(SERVICES_HOST, "scontrol update nodename=n4 state=resume")
+    idle("n4")
 
 
 def test_a_plug_in_of_another_slurm_is_refused_before_any_node_changes(cluster: Places) -> None:
@@ -311,6 +389,28 @@ def test_the_commands_of_the_runbooks_do_what_they_say(cluster: Places, page: st
     machine = {"controller": CONTROLLER, "services": SERVICES_HOST, "node": "n1"}[host]
     done = on(machine, ["bash", "-euc", script], check=False, timeout_s=PATIENCE_S)
     assert done.code == 0, f"docs/operations/{page}.md: {script}{done.out}{done.err}"
+
+
+def test_an_upgrade_of_the_controllers_keeps_database_state_and_jobs(cluster: Places) -> None:
+    text = on(CONTROLLER, ["cat", f"{SITE}/environments/S.yml"]).out
+    text = text.replace("environment: S\n", "environment: S2\n").replace("suite: a", "suite: b")
+    version = re.findall(r'slurmctld: "([^"]+)"', text)[0]
+    on(CONTROLLER, ["tee", f"{SITE}/environments/S2.yml"], stdin=text.replace(version, version + slurmparts.LATER))
+    bedplate("lock", "S2")
+    with job("alice", "sleep 600", "--nodelist=n1", "--gres=gpu:1", "--time=30") as number:
+        bedplate("rollout", "S2", "--yes")
+        assert shell(SERVICES_HOST, "dpkg-query -W -f='${Version}' slurmdbd").out == version + slurmparts.LATER
+        dumps = shell(
+            SERVICES_HOST, "cd /var/lib/bedplate/slurm-dumps; stat -c '%a %n' *; tail -n1 */*.sql; ls */*.tar"
+        ).out
+        assert dumps.startswith("700 ")
+        assert "Dump completed" in dumps
+        assert f"slurmdbd-{version}" in dumps
+        assert "slurmctld.tar" in dumps
+        assert "SlurmdTimeout           = 300 sec" in shell("n1", "scontrol show config | grep SlurmdTimeout").out
+        assert accounted(number, "State") == "RUNNING"
+        assert shell("n1", f"squeue -h -j {number} -o %T").out == "RUNNING\n"
+    bedplate("rollout", "S", "--yes")
 
 
 @pytest.fixture
