@@ -111,13 +111,13 @@ def test_eight_device_files_stand_for_eight_gpus(fleet: Fleet) -> None:
     assert lines(text, "NodeName=") == ["NodeName=gpu[001-660] Name=gpu Type=b200 File=/dev/nvidia[0-7]"]
 
 
-def test_both_controllers_are_named_with_their_addresses(fleet: Fleet) -> None:
+def test_the_controller_is_named_with_its_address(fleet: Fleet) -> None:
     text = rendered("slurm.conf", fleet, models())
-    assert lines(text, "SlurmctldHost=") == ["SlurmctldHost=ctl1(10.20.0.11)", "SlurmctldHost=ctl2(10.20.0.12)"]
+    assert lines(text, "SlurmctldHost=") == ["SlurmctldHost=ctl1(10.20.0.11)"]
     assert "AccountingStorageHost=ctl1\n" in text
     above = {"layers": {"scheduler": {"controller": "C"}}, "environment": {"name": "A"}}
     node = rendered("slurmd.default", fleet, models(), role="slurm_node", **above)
-    assert 'SLURMD_OPTIONS="--conf-server 10.20.0.11:6817,10.20.0.12:6817"\n' in node
+    assert 'SLURMD_OPTIONS="--conf-server 10.20.0.11:6817"\n' in node
 
 
 def test_a_boot_of_eight_gpus_is_waited_for(fleet: Fleet) -> None:
