@@ -5,9 +5,7 @@ import json
 import re
 import shlex
 import subprocess
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -16,10 +14,10 @@ from bedplate.process import Finished
 from lab import slurmparts
 from lab.places import CHECKOUT, CONTROLLER, SERVICES_HOST, SITE, Places
 from lab.run import inside, on
+from lab.slurm import PATIENCE_S, accounted, idle, image, job, node, runs, shell, user, wait_for
 
 pytestmark = pytest.mark.lab
 NODES = ("n1", "n2", "n3", "n4")  # n1 and n2 are of training, n3 and n4 of spare
-PATIENCE_S = 300
 RUNBOOKS = sorted((CHECKOUT / "docs/operations").glob("*.md"))
 
 
@@ -33,32 +31,6 @@ def playbook(name: str, *words: str, check: bool = True) -> tuple[int, str]:
     return done.code, done.out + done.err
 
 
-def shell(host: str, script: str, *, check: bool = True) -> Finished:
-    return on(host, ["bash", "-c", script], check=check, timeout_s=PATIENCE_S)
-
-
-def user(name: str, script: str, *, host: str = "n1", check: bool = True) -> Finished:
-    """What an ordinary user types."""
-    return on(host, ["runuser", "-u", name, "--", "bash", "-c", f"cd; {script}"], check=check, timeout_s=PATIENCE_S)
-
-
-def node(name: str) -> tuple[set[str], str]:
-    """State flags and reason, as slurmctld has them."""
-    shown = json.loads(on(SERVICES_HOST, ["scontrol", "show", "node", name, "--json"]).out)["nodes"][0]
-    return set(shown["state"]), shown["reason"]
-
-
-def wait_for(what: str, true: Any) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
-        time.sleep(1)
-
-
-def idle(*names: str) -> None:
-    wait_for(f"{names} idle", lambda: all(node(name)[0] == {"IDLE"} for name in names))
-
-
 def events(after: int = 0) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(bedplate("ledger", "log", "--json").out)
     return [event for event in found if event["id"] > after]
@@ -68,11 +40,6 @@ def failed(name: str) -> str:
     """Why a node failed last, as the ledger has it."""
     mine = [e for e in events() if e["kind"] == "node.failed" and f"node:{name}" in e["subjects"]]
     return str(mine[-1]["body"]["why"])
-
-
-def image() -> str:
-    """The squashfs of the lock, named by its digest, as it lies on a node."""
-    return on("n1", ["readlink", "-f", "/var/lib/bedplate/images/current.sqsh"]).out.strip()
 
 
 def write_environment(name: str, changes: Mapping[str, str] | None = None) -> None:
@@ -87,23 +54,6 @@ def write_environment(name: str, changes: Mapping[str, str] | None = None) -> No
         assert old in text, text
         text = text.replace(old, new)
     on(CONTROLLER, ["tee", f"{SITE}/environments/{name}.yml"], stdin=text)
-
-
-@contextmanager
-def job(name: str, script: str, *words: str) -> Iterator[str]:
-    """A batch job that runs; ended afterwards, if it has not ended by itself."""
-    text = f"#!/bin/bash\n{script}\n"
-    argv = ["runuser", "-u", name, "--", "sbatch", "--parsable", "--chdir=/tmp", "--output=/dev/null", *words]
-    number = on("n1", argv, stdin=text).out.strip()
-    try:
-        wait_for(f"job {number} runs", lambda: shell("n1", f"squeue -h -j {number} -o %T").out.strip() == "RUNNING")
-        yield number
-    finally:
-        shell(SERVICES_HOST, f"scancel {number}", check=False)
-
-
-def accounted(number: str, fields: str) -> str:
-    return shell(SERVICES_HOST, f"sacct -X -n -P -j {number} -o {fields}").out.strip()
 
 
 @pytest.fixture(scope="module")
@@ -232,8 +182,7 @@ def test_a_change_waits_for_the_job_of_a_node_and_the_job_is_not_harmed(cluster:
         out = running.communicate(timeout=1800)[0]
         assert running.returncode == 0, out[-3000:]
         assert accounted(number, "State,ExitCode") == "COMPLETED|0:0"
-    restarted = shell(SERVICES_HOST, f"sacct -X -n -P -D -j {number} -o State").out.split()
-    assert restarted == ["COMPLETED"], "it ran once"
+    assert runs(number) == ["COMPLETED"], "it ran once"
     ended = {s for e in events(last) if e["kind"] == "node.done" for s in e["subjects"] if s.startswith("node:")}
     assert ended == {f"node:{name}" for name in two}
     idle(*two)
@@ -411,34 +360,3 @@ def test_an_upgrade_of_the_controllers_keeps_database_state_and_jobs(cluster: Pl
         assert accounted(number, "State") == "RUNNING"
         assert shell("n1", f"squeue -h -j {number} -o %T").out == "RUNNING\n"
     bedplate("rollout", "S", "--yes")
-
-
-@pytest.fixture
-def generation(cluster: Places) -> None:
-    """A on all nodes over every layer, and B ready; each change is one batch, as the drain of a job is waited for."""
-    for name in ("A", "B"):
-        on(CONTROLLER, ["sed", "-i", "s/canary: 1, small: 2/canary: 4, small: 4/", f"{SITE}/environments/{name}.yml"])
-    for verb in ("build", "push", "import"):
-        bedplate("image", verb, "B")
-    for name in ("A", "B"):
-        bedplate("lock", name)
-        bedplate("image", "place", name)
-    bedplate("rollout", "A", "--yes")
-    idle(*NODES)
-
-
-def test_an_upgrade_and_the_way_back_with_a_reboot_leave_a_job_alone(generation: None) -> None:
-    """A to B and back over every layer, on four nodes; a job runs on one of them meanwhile."""
-    boots = {name: on(name, ["cat", "/proc/sys/kernel/random/boot_id"]).out for name in NODES}
-    for target in ("B", "A"):
-        with job("alice", "sleep 30", "--nodelist=n2", "--gres=gpu:8", "--time=30") as number:
-            bedplate("rollout", target, "--yes")
-            assert accounted(number, "State,ExitCode") == "COMPLETED|0:0"
-        restarted = shell(SERVICES_HOST, f"sacct -X -n -P -D -j {number} -o State").out.split()
-        assert restarted == ["COMPLETED"], "it ran once"
-        idle(*NODES)
-        now = {name: on(name, ["cat", "/proc/sys/kernel/random/boot_id"]).out for name in NODES}
-        assert all(now[name] != boots[name] for name in NODES), "another driver is loaded by a reboot"
-        boots = now
-        done = user("alice", f"srun -t1 -N2 --container-image={image()} cat /etc/os-release")
-        assert done.out.count(f'VARIANT="Bedplate lab image {target.lower()}"') == 2
