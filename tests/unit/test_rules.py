@@ -262,6 +262,15 @@ CASES: list[Case] = [
         for daemon in ("slurmctld", "slurmdbd")
     ], {"26.05.3-1": "25.11.7-1"},
         previous={"2026.11-old": {"slurm-smd-slurmctld": "26.05.3-1", "slurm-smd-slurmdbd": "26.05.3-1"}}, example="2026.11-controller"),
+    # a database two releases behind is converted, one of four is not (openhpc#186, #216, #670)
+    Case("SLURM-JUMP", "controllers go over more releases at once than the newer one reads", [
+        f"slurm-smd-{daemon}: SLURM-JUMP: scheduler slurm-smd-{daemon} 26.05.3-1 does not read what 24.05.8-1 of 2026.11-old wrote: 26.05 reads 24.11 and later (upgrade by way of 24.11, 25.05 or 25.11)"
+        for daemon in ("slurmctld", "slurmdbd")
+    ], previous={"2026.11-old": {"slurm-smd-slurmctld": "24.05.8-1", "slurm-smd-slurmdbd": "24.05.8-1"}}, example="2026.11-controller"),
+    Case("SLURM-JUMP", "so far that one release between is not enough; Debian's names", [
+        f"slurm-smd-{daemon}: SLURM-JUMP: scheduler slurm-smd-{daemon} 26.05.3-1 does not read what 22.05.8-4 of 2026.11-old wrote: 26.05 reads 24.11 and later (upgrade by way of 23.11, and of another release after it)"
+        for daemon in ("slurmctld", "slurmdbd")
+    ], previous={"2026.11-old": {"slurmctld": "22.05.8-4", "slurmdbd": "22.05.8-4"}}, example="2026.11-controller"),
     # a SPANK plug-in built for 25.05.4 under another Slurm: slurmd aborts (pyxis#95, #25, #150)
     Case("PYXIS-ABI", "Pyxis built for another Slurm", [
         "nvslurm-plugin-pyxis: PYXIS-ABI: scheduler nvslurm-plugin-pyxis 0.24.0-1 was built for Slurm 25.05 (plugin_version in spank_pyxis.so), and scheduler slurm-smd-slurmd 26.05.3-1: slurmd and srun refuse the plug-in (build Pyxis against Slurm 26.05, and put that package into the archive)",
@@ -329,7 +338,9 @@ def test_a_rule_passes_what_is_right(rule: object) -> None:
             previous={"before": {"slurm-smd-slurmd": "26.05.4-1"}},
         ),
         subject(
-            environment("2026.11-controller"), served=(Served("gpu001", "26.05.4-1"), Served("gpu002", "24.11.7-1"))
+            environment("2026.11-controller"),
+            served=(Served("gpu001", "26.05.4-1"), Served("gpu002", "24.11.7-1")),
+            previous={"before": {"slurm-smd-slurmctld": "24.11.7-1", "slurm-smd-slurmdbd": "24.11.7-1"}},
         ),
     ]
     assert [finding for each in good for finding in rule.judge(each) if finding.weight is not Weight.NOTE] == []  # type: ignore[attr-defined]
@@ -360,6 +371,14 @@ def test_what_pyxis_was_built_for_is_unknown_until_it_is_locked() -> None:
 def test_a_missing_fact_is_unknown_never_a_pass(changes: dict[str, str], hardware: dict[str, str], rule: str) -> None:
     findings = found(subject(environment(changes=changes), model(hardware), facts={"spank_abi": "26.05"}))
     assert rule in {finding.rule for finding in findings if finding.weight is Weight.UNKNOWN}
+
+
+def test_what_a_release_that_is_not_known_wrote_is_unknown() -> None:
+    line = environment("2026.11-controller").document.line("layers", "scheduler", "packages", "slurm-smd-slurmctld")
+    before = {"2026.11-old": {"slurm-smd-slurmctld": "21.08.8-1"}}
+    assert of_weight(found(subject(environment("2026.11-controller"), previous=before)), Weight.UNKNOWN) == [
+        f"unknown: 2026.11-controller.yml:{line}: SLURM-JUMP: scheduler slurm-smd-slurmctld 26.05.3-1 and what 21.08.8-1 of 2026.11-old wrote: a release that is not known (see Slurm's upgrade guide)"
+    ]
 
 
 def test_a_known_issue_that_is_avoided_is_a_note_that_says_how() -> None:

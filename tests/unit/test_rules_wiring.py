@@ -277,6 +277,18 @@ def test_a_rollout_that_takes_slurm_back_a_release_is_refused(fleet: Fleet) -> N
     assert fleet.ready("A", "n2"), "a node that never had the newer one may have the older one"
 
 
+def test_controllers_of_which_the_ledger_knows_a_release_too_old_to_be_read_are_refused(fleet: Fleet) -> None:
+    fleet.runs(fleet.controllers("23.11.4-1"), "ctl")
+    fleet.controllers("25.11.1-1")
+    with pytest.raises(Refused) as caught:
+        fleet.ready("ctl")
+    assert str(caught.value) == (
+        "roll out ctl: refused by a rule, zero nodes touched\n"
+        "  site/environments/ctl.yml:22: SLURM-JUMP: scheduler slurmctld 25.11.1-1 does not read what 23.11.4-1 of ctl wrote:"
+        " 25.11 reads 24.05 and later (upgrade by way of 24.05, 24.11 or 25.05)"
+    )
+
+
 def test_a_lock_with_a_plug_in_of_another_slurm_is_refused_before_any_node(fleet: Fleet) -> None:
     fleet.runs(fleet.controllers("25.05.1-1"), "ctl")
     text = ENVIRONMENT.replace(

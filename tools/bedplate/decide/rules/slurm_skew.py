@@ -19,14 +19,22 @@ def shown(release: tuple[int, ...]) -> str:
     return f"{release[0]}.{release[1]:02d}"
 
 
+def oldest(release: tuple[int, ...]) -> tuple[int, ...]:
+    """The earliest release that a known one accepts, and whose database and state it reads."""
+    return RELEASES[max(0, RELEASES.index(release) - _reach(release))]
+
+
+def _reach(release: tuple[int, ...]) -> int:
+    return 3 if release >= FIRST_WITH_THREE else 2
+
+
 def accepts(controller: tuple[int, ...], node: tuple[int, ...]) -> bool | None:
     """Whether a controller of one release accepts nodes of another; None: one of them is not known here."""
     if controller == node:
         return True
     if controller not in RELEASES or node not in RELEASES:
         return None
-    earlier = RELEASES.index(controller) - RELEASES.index(node)
-    return 0 <= earlier <= (3 if controller >= FIRST_WITH_THREE else 2)
+    return 0 <= RELEASES.index(controller) - RELEASES.index(node) <= _reach(controller)
 
 
 def _check(subject: Subject) -> Iterator[Finding]:
@@ -84,11 +92,10 @@ def _below(subject: Subject) -> Iterator[Finding]:
             "upgrade the controllers first: slurmdbd, then slurmctld, then slurmd",
         )  # fmt: skip
     elif not accepted:
-        oldest = RELEASES[max(0, RELEASES.index(theirs) - (3 if theirs >= FIRST_WITH_THREE else 2))]
         yield fault(
             node, f"{node} is too old for scheduler {daemon} {version} of {above.source}, which accepts"
-            f" {shown(oldest)} and later",
-            f"ask for {shown(oldest)} or later",
+            f" {shown(oldest(theirs))} and later",
+            f"ask for {shown(oldest(theirs))} or later",
         )  # fmt: skip
 
 
