@@ -14,7 +14,7 @@ from lab.places import Places
 from lab.steps import Steps
 from lab.trees import SUITE, alone_in, architecture, bootstrap, key_of, mirror
 
-EDITION = 1
+EDITION = 2
 STAND_IN = Path(__file__).with_name("standin") / "installer"
 PACKAGES = (
     "systemd-sysv", "systemd", "udev", "dbus", "kmod", "openssh-server", "sudo", "python3", "python3-apt",
@@ -23,6 +23,7 @@ PACKAGES = (
     "initramfs-tools", "live-boot", "live-boot-initramfs-tools", "linux-image-cloud-amd64", "squashfs-tools", "mdadm",
     "fdisk", "dosfstools", "e2fsprogs", "dmidecode", "pciutils", "efibootmgr", "gpgv",
     "grub-efi-amd64", "grub-efi-amd64-signed", "shim-signed", "grub-pc-bin",
+    "ipxe",
 )  # fmt: skip
 UNIT = """\
 [Unit]
@@ -41,13 +42,23 @@ WantedBy=cloud-init.target
 """
 
 
+# What firmware fetches first, under the names that dnsmasq.conf has. Out of the image: installed on the machine that
+# runs the lab, shim-signed would touch the way in which that machine boots.
+LOADERS = {
+    "bootx64.efi": "usr/lib/shim/shimx64.efi.signed",
+    "grubx64.efi": "usr/lib/grub/x86_64-efi-signed/grubnetx64.efi.signed",
+    "snponly.efi": "usr/lib/ipxe/snponly.efi",
+}
+
+
 @dataclass(frozen=True)
 class InstallImage:
-    """The three files that a machine fetches."""
+    """The files that a machine fetches; loaders: a directory with LOADERS."""
 
     kernel: Path
     initrd: Path
     root: Path
+    loaders: Path
 
 
 def install_image(places: Places, steps: Steps) -> InstallImage:
@@ -60,7 +71,7 @@ def install_image(places: Places, steps: Steps) -> InstallImage:
             steps.step("install image: Debian in the place of Ubuntu's installer", expected="about 2 minutes, once"),
         ):
             _build(target)
-    return InstallImage(target / "vmlinuz", target / "initrd.img", target / "root.squashfs")
+    return InstallImage(target / "vmlinuz", target / "initrd.img", target / "root.squashfs", target / "loaders")
 
 
 def _build(target: Path) -> None:
@@ -77,7 +88,9 @@ def _build(target: Path) -> None:
     ]
     bootstrap(work / "root", PACKAGES, hooks)
     made = work / "made"
-    made.mkdir()
+    (made / "loaders").mkdir(parents=True)
+    for name, path in LOADERS.items():
+        shutil.copy(work / "root" / path, made / "loaders" / name)
     kernel = next((work / "root/boot").glob("vmlinuz-*"))
     shutil.copy(kernel, made / "vmlinuz")
     shutil.copy(kernel.with_name(kernel.name.replace("vmlinuz", "initrd.img")), made / "initrd.img")

@@ -26,11 +26,6 @@ pytestmark = pytest.mark.lab
 SITE = "/var/lib/bedplate/netboot-site"
 SERVED = "/var/lib/bedplate/netboot"
 FIRMWARE = Path("/usr/share/OVMF")
-LOADERS = {
-    "bootx64.efi": Path("/usr/lib/shim/shimx64.efi.signed"),
-    "grubx64.efi": Path("/usr/lib/grub/x86_64-efi-signed/grubnetx64.efi.signed"),
-    "snponly.efi": Path("/usr/lib/ipxe/snponly.efi"),
-}
 DISK_BYTES = 4 << 30
 MARK = b"data that nobody asked to wipe"
 PATIENCE_S = 2400.0  # 7 minutes on two quiet cores
@@ -43,9 +38,10 @@ def bedplate(*words: str, check: bool = True) -> Finished:
 @pytest.fixture(scope="module")
 def served(lab: Places) -> Iterator[Places]:
     """A boot server on the controller host, two bare machines armed and not yet powered on."""
-    missing = [str(path) for path in (*LOADERS.values(), FIRMWARE / "OVMF_CODE_4M.secboot.fd") if not path.exists()]
-    if missing or shutil.which("dnsmasq", path="/usr/sbin:/usr/bin") is None:
-        pytest.fail(f"machines that boot from the network need {missing or 'dnsmasq'} (run: tools/setup)")
+    programs = ("qemu-system-x86_64", "dnsmasq")
+    missing = [name for name in programs if shutil.which(name, path="/usr/sbin:/usr/bin") is None]
+    if missing or not (FIRMWARE / "OVMF_CODE_4M.secboot.fd").exists():
+        pytest.fail(f"machines that boot from the network need {missing or 'OVMF'} (run: tools/setup)")
     steps = Steps(print)
     kernels = guestsite.kernels(lab, steps)
     image = installimage.install_image(lab, steps)
@@ -71,8 +67,7 @@ def served(lab: Places) -> Iterator[Places]:
             for path in (image.kernel, image.initrd):
                 shutil.copy(path, served / folder)
         shutil.copy(image.root, served / "files")
-        for name, path in LOADERS.items():
-            shutil.copy(path, served / "tftp" / name)
+        shutil.copytree(image.loaders, served / "tftp", dirs_exist_ok=True)
         words = ["--vault-password-file", f"{SITE}/.vault-password"]
         bedplate("render", "netboot", "N1", "--out", "/var/lib/bedplate/rendered", *words)
         rendered = root / "var/lib/bedplate/rendered"
