@@ -137,6 +137,17 @@ class Case:
     example: str = "2026.11-a"
 
 
+# Ubuntu's own driver, which SECURE-BOOT-DKMS sends to: -server in the driver's names, a branch in those of the fabric.
+UBUNTU = {
+    "nvidia-driver-580-open": "nvidia-driver-580-server-open",
+    "nvidia-dkms-580-open": "nvidia-dkms-580-server-open",
+    "nvidia-utils-580": "nvidia-utils-580-server",
+    "nvidia-compute-utils-580": "nvidia-compute-utils-580-server",
+    "libnvidia-compute-580": "libnvidia-compute-580-server",
+    '      libnvsdm: "580.178.04"\n': "",
+    "libnvidia-nscq:": "libnvidia-nscq-580:",
+}
+
 CASES: list[Case] = [
     # `install nvidia-open-580=… nvidia-fabricmanager` left leaf libraries and Fabric Manager newer
     Case("NVIDIA-FM-EXACT", "apt brought the newest Fabric Manager along with an exact driver (gpu-driver-container#735)", [
@@ -154,10 +165,10 @@ CASES: list[Case] = [
     ], closure={"libnvidia-gl-580": ("580.159.04-1ubuntu1", Layer.DRIVER)}),
     # nvidia-fabricmanager-580=580.126.09-1: version not found (gpu-driver-container#451)
     Case("NVIDIA-NAMES", "the suffixed name of Fabric Manager is virtual from 580 on", [
-        "nvidia-fabricmanager-580: NVIDIA-NAMES: fabric nvidia-fabricmanager-580 580.178.04: this name is a virtual package, of which there is no version (ask for nvidia-fabricmanager, which is its name in branch 580)",
+        "nvidia-fabricmanager-580: NVIDIA-NAMES: fabric nvidia-fabricmanager-580 580.178.04: this name is a virtual package of NVIDIA's repository, of which there is no version (ask for nvidia-fabricmanager, which is its name in branch 580)",
     ], {"nvidia-fabricmanager:": "nvidia-fabricmanager-580:"}),
     Case("NVIDIA-NAMES", "from 590 on the driver's packages have no branch in their name", [
-        "nvidia-driver-595-open: NVIDIA-NAMES: driver nvidia-driver-595-open 595.91.07: this name is a virtual package, of which there is no version (ask for nvidia-driver-open, which is its name in branch 595)",
+        "nvidia-driver-595-open: NVIDIA-NAMES: driver nvidia-driver-595-open 595.91.07: this name is a virtual package of NVIDIA's repository, of which there is no version (ask for nvidia-driver-open, which is its name in branch 595)",
     ], {"nvidia-driver-open:": "nvidia-driver-595-open:"}, example="2026.11-b"),
     Case("NVIDIA-NAMES", "before 590 they have one", [
         "nvidia-driver-open: NVIDIA-NAMES: driver nvidia-driver-open 580.178.04: this name does not exist in that branch (ask for nvidia-driver-580-open, which is its name in branch 580)",
@@ -165,6 +176,9 @@ CASES: list[Case] = [
     Case("NVIDIA-NAMES", "a name of one branch at a version of another", [
         "nvidia-utils-575: NVIDIA-NAMES: driver nvidia-utils-575 580.178.04 is of branch 580, its name says 575 (ask for nvidia-utils-580, or for a version of branch 575)",
     ], {"nvidia-utils-580:": "nvidia-utils-575:"}),
+    Case("NVIDIA-NAMES", "Fabric Manager of another branch beside Ubuntu's -server driver, where its name has one", [
+        "nvidia-fabricmanager-575: NVIDIA-NAMES: fabric nvidia-fabricmanager-575 580.178.04 is of branch 580, its name says 575 (ask for nvidia-fabricmanager-580, or for a version of branch 575)",
+    ], UBUNTU | {"nvidia-fabricmanager:": "nvidia-fabricmanager-575:"}),
     # branch change 450 -> 460: held broken packages (role-nvidia-driver#33)
     Case("NVIDIA-ONE-BRANCH", "a library of the old branch is left", [
         "brought along: NVIDIA-DRIVER-SET: driver libnvidia-compute-570 570.172.08-0ubuntu1, brought along as a dependency, is not of the version of driver nvidia-dkms-580-open 580.178.04 (ask for libnvidia-compute-570 at 580.178.04, or for the whole set at 570.172.08-0ubuntu1; name each package, a metapackage depends with >=)",
@@ -174,6 +188,9 @@ CASES: list[Case] = [
     Case("NVIDIA-FLAVOUR", "Ubuntu's signed modules for the -server driver under NVIDIA's libraries", [
         "brought along: NVIDIA-FLAVOUR: kernel linux-modules-nvidia-580-server-open-generic 6.8.0-138.138, brought along as a dependency, is of Ubuntu's -server packages, driver nvidia-driver-580-open 580.178.04 of NVIDIA's repository (take all of them from one: NVIDIA's has nvlsm and libnvsdm, Ubuntu's archive has not)",
     ], closure={"linux-modules-nvidia-580-server-open-generic": ("6.8.0-138.138", Layer.KERNEL)}),
+    Case("NVIDIA-FLAVOUR", "Fabric Manager of Ubuntu's archive has no -server in its name", [
+        "brought along: NVIDIA-FLAVOUR: fabric nvidia-fabricmanager-595 595.91.07-0ubuntu0.24.04.1, brought along as a dependency, is of Ubuntu's -server packages, driver nvidia-driver-open 595.91.07 of NVIDIA's repository (take all of them from one: NVIDIA's has nvlsm and libnvsdm, Ubuntu's archive has not)",
+    ], closure={"nvidia-fabricmanager-595": ("595.91.07-0ubuntu0.24.04.1", Layer.FABRIC)}, example="2026.11-b"),
     # nvidia-driver-590-server-open became a transitional package of 595 at dist-upgrade
     Case("NVIDIA-ONE-BRANCH", "a transitional package of the archive brings the next branch", [
         "brought along: NVIDIA-FLAVOUR: driver nvidia-driver-590-server-open 595.91.07-0ubuntu1, brought along as a dependency, is of Ubuntu's -server packages, driver nvidia-driver-open 595.91.07 of NVIDIA's repository (take all of them from one: NVIDIA's has nvlsm and libnvsdm, Ubuntu's archive has not)",
@@ -344,6 +361,11 @@ def test_a_rule_passes_what_is_right(rule: object) -> None:
         ),
     ]
     assert [finding for each in good for finding in rule.judge(each) if finding.weight is not Weight.NOTE] == []  # type: ignore[attr-defined]
+
+
+def test_fabric_manager_has_a_branch_in_its_name_beside_ubuntus_own_driver() -> None:
+    asked = environment(changes=UBUNTU | {"nvidia-fabricmanager:": "nvidia-fabricmanager-580:"})
+    assert refused(found(subject(asked))) == []
 
 
 # --- what is not known ----------------------------------------------------------------------------

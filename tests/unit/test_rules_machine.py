@@ -114,6 +114,10 @@ CASES = [
     ("nvidia-fabricmanager 580.178.04-1", "nvidia-fabricmanager 580.126.09-1", [
         "n1: NVIDIA-FM-EXACT: fabric nvidia-fabricmanager 580.126.09-1 is not of the version of driver nvidia-dkms-580-open 580.178.04-1ubuntu1; Fabric Manager refuses any other driver (ask for nvidia-fabricmanager at 580.178.04, by name: as a dependency the newest one comes)",
     ]),
+    # Ubuntu's archive has Fabric Manager of the -server driver under this name
+    ("nvidia-fabricmanager 580.178.04-1", "nvidia-fabricmanager-580 580.178.04-0ubuntu0.24.04.1", [
+        "n1: NVIDIA-FLAVOUR: fabric nvidia-fabricmanager-580 580.178.04-0ubuntu0.24.04.1 is of Ubuntu's -server packages, driver nvidia-dkms-580-open 580.178.04-1ubuntu1 of NVIDIA's repository (take all of them from one: NVIDIA's has nvlsm and libnvsdm, Ubuntu's archive has not)",
+    ]),
     ("LAB-1\n", "LAB-9\n", [
         "n1: HARDWARE-SERIAL: hardware says serial number LAB-9, nodes.csv says LAB-1 (another machine has this address, or nodes.csv is wrong: correct it before anything is changed)",
     ]),

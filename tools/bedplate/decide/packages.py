@@ -29,6 +29,8 @@ _NO_BRANCH = frozenset(
     {"nvidia-persistenced", "nvidia-modprobe", "cuda-drivers", "nvidia-open", "nvidia-kernel-open-dkms"}
 )
 """Packages that have names without a branch in every branch, too."""
+_UBUNTU_FABRIC = frozenset({"nvidia-fabricmanager", "libnvidia-nscq", "nvidia-imex"})
+"""What of the fabric Ubuntu's archive has as well, of its -server driver, and with a branch in every name."""
 _PREBUILT = re.compile(r"linux-modules-nvidia-(?P<branch>[0-9]{3})(?P<server>-server)?(?P<open>-open)?-.+")
 
 
@@ -47,8 +49,16 @@ class Nvidia:
         """Whether a name without the branch exists in every branch."""
         return self.stem in _NO_BRANCH
 
-    def named(self, branch: int) -> str:
-        """The name of this package in a branch, in NVIDIA's own repository."""
+    @property
+    def ubuntu(self) -> bool:
+        """Whether Ubuntu's archive alone has a package of this name: one of its -server driver."""
+        suffixed = self.branch is not None and self.branch >= UNSUFFIXED_FABRIC
+        return self.server or (suffixed and self.stem in _UBUNTU_FABRIC)
+
+    def named(self, branch: int, *, ubuntu: bool = False) -> str:
+        """The name of this package in a branch, in NVIDIA's own repository, or beside Ubuntu's -server driver."""
+        if ubuntu and self.stem in _UBUNTU_FABRIC and self.branch is not None:
+            return f"{self.stem}-{branch}"
         first = UNSUFFIXED_FABRIC if self.family == FABRIC else UNSUFFIXED_DRIVER
         if self.stem == "nvlink5":
             first = UNSUFFIXED_DRIVER

@@ -1,4 +1,8 @@
-"""Ubuntu's -server packages, or those of NVIDIA's repository: never some of each."""
+"""Ubuntu's -server packages, or those of NVIDIA's repository: never some of each.
+
+nvidia-fabricmanager-595 is of the -server driver, too: NVIDIA's own has no branch in that name from 580 on, so what
+is installed under it came from Ubuntu's archive.
+"""
 
 from collections.abc import Iterator
 
@@ -10,7 +14,9 @@ from bedplate.model.layers import Layer
 
 def _check(subject: Subject) -> Iterator[Finding]:
     family = subject.nvidia()
-    server = [item for item, said in family if said.server]
+    # Under a name that is only asked for nothing is there yet: NVIDIA-NAMES says how it should read.
+    there = [(item, said) for item, said in family if said.server or not item.asked or subject.machine is not None]
+    server = [item for item, said in there if said.ubuntu]
     server += [item for item in subject.packages.values() if (said := prebuilt(item.name)) and said.server]
     # These have one name in both archives.
     own = [item for item, said in family if not said.server and said.stem not in _BOTH]

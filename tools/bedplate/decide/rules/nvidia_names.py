@@ -1,11 +1,12 @@
 """Package names on the right side of two cliffs: 580 for Fabric Manager, 590 for the driver.
 
-A name on the wrong side is virtual: apt knows it, and has no version of it.
+A name on the wrong side is virtual in NVIDIA's repository: apt knows it, and has no version of it. Ubuntu's archive has
+Fabric Manager of its -server driver under the name with a branch, which is right beside that driver alone.
 """
 
 from collections.abc import Iterator
 
-from bedplate.decide.packages import UNSUFFIXED_FABRIC
+from bedplate.decide.packages import UNSUFFIXED_FABRIC, nvidia
 from bedplate.decide.rule import Finding, Rule, fault
 from bedplate.decide.subject import Subject
 from bedplate.model.layers import Layer
@@ -13,6 +14,8 @@ from bedplate.model.versions import numbers
 
 
 def _check(subject: Subject) -> Iterator[Finding]:
+    driver = subject.driver()
+    server = driver is not None and (head := nvidia(driver.name)) is not None and head.server
     for item, said in subject.nvidia():
         number = numbers(item.version, 1)
         if not item.asked or said.server or number is None:
@@ -21,11 +24,17 @@ def _check(subject: Subject) -> Iterator[Finding]:
         if said.branch is not None and said.branch != branch:
             yield fault(
                 item, f"{item} is of branch {branch}, its name says {said.branch}",
-                f"ask for {said.named(branch)}, or for a version of branch {said.branch}",
+                f"ask for {said.named(branch, ubuntu=server)}, or for a version of branch {said.branch}",
             )  # fmt: skip
-        elif (said.branch is not None or not said.branchless) and item.name != (name := said.named(branch)):
+        elif (said.branch is not None or not said.branchless) and item.name != (
+            name := said.named(branch, ubuntu=server)
+        ):
             virtual = branch >= UNSUFFIXED_FABRIC and said.branch is not None
-            why = "is a virtual package, of which there is no version" if virtual else "does not exist in that branch"
+            why = (
+                "is a virtual package of NVIDIA's repository, of which there is no version"
+                if virtual
+                else "does not exist in that branch"
+            )
             yield fault(item, f"{item}: this name {why}", f"ask for {name}, which is its name in branch {branch}")
 
 
