@@ -4,7 +4,7 @@ import pytest
 
 from bedplate.model.layers import Layer
 from bedplate.observe.expectation import Expectation
-from bedplate.observe.hostlayers import HostLayers, lacking
+from bedplate.observe.hostlayers import HostLayers, emptied, lacking
 
 HOST_LAYERS = (Layer.OS, Layer.KERNEL, Layer.DRIVER, Layer.FABRIC, Layer.CONTAINER, Layer.SCHEDULER)
 ENABLED = {"enabled", "enabled-runtime", "static", "alias", "generated", "indirect", "linked"}
@@ -63,6 +63,14 @@ def test_driver_library_and_lock_are_of_one_version(node: str, expected: Expecta
     assert not wrong, f"{'; '.join(wrong)}; the lock says {expected.driver}"
 
 
+@pytest.mark.layer("driver")
+def test_no_library_of_the_driver_is_empty(node: str, expected: Expectation, layers: HostLayers) -> None:
+    """A failed installation leaves them; no rollout repairs what dpkg calls installed."""
+    managed(expected, "driver")
+    found = emptied(layers.empty, expected.packages)
+    assert not found, "; ".join(found)
+
+
 @pytest.mark.layer("fabric")
 def test_fabric_manager_is_the_drivers(node: str, expected: Expectation, layers: HostLayers) -> None:
     managed(expected, "fabric")
@@ -106,9 +114,18 @@ def test_material_is_read_only_and_runs_can_be_written(node: str, expected: Expe
 
 @pytest.mark.layer("os")
 def test_an_upgrade_would_change_nothing_of_the_lock(node: str, expected: Expectation, layers: HostLayers) -> None:
-    """A hold on a kernel image and not on its metapackage brings the next kernel: only apt itself can say."""
+    """A hold on a kernel image and not on its metapackage brings the next kernel: only apt itself can say.
+
+    A kernel that the lock does not name counts as well, where the lock has one: it would be the next to boot.
+    """
     managed(expected, "os")
-    touched = [line for line in layers.upgrade if line.split()[1].partition(":")[0] in expected.packages]
+    ours = "kernel" not in expected.unmanaged
+    touched = [
+        line
+        for line in layers.upgrade
+        if (name := line.split()[1].partition(":")[0]) in expected.packages
+        or (ours and line.startswith("Inst ") and name.startswith("linux-image-"))
+    ]
     assert not touched, f"apt-get dist-upgrade would: {'; '.join(touched[:5])}"
     failed = [line for line in layers.upgrade if line.startswith("E:")]
     assert not failed, "; ".join(failed)

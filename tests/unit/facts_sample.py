@@ -102,7 +102,7 @@ FILES = {
     # NVIDIA/open-gpu-kernel-modules, kernel-open/common/inc and nv-procfs.c: what /proc/driver/nvidia/version says
     "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.133.20  Release Build"
     "  (dvs-builder@U22-I3-AE18-23-3)  Sun Mar 23 02:58:05 UTC 2025\nGCC version:  gcc version 13.3.0\n",
-    "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.570.133.20": "",
+    "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.570.133.20": "\x7fELF",
     "etc/os-release": 'PRETTY_NAME="Debian GNU/Linux 13"\nVERSION_ID="13"\nVERSION_CODENAME=trixie\nID=debian\n',
     "etc/nccl.conf": "NCCL_DEBUG=WARN\n",
     "var/lib/dpkg/status": STATUS,

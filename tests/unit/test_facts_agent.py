@@ -170,6 +170,20 @@ def test_a_proprietary_driver_is_told_from_an_open_one(root: Path, path: str) ->
     assert run_program(asked(root), path=path)["nvidia"]["loaded"] == {"version": "535.183.01", "open": False}
 
 
+def test_a_library_of_the_driver_without_a_byte_is_told_by_its_name(root: Path, path: str) -> None:
+    folder = root / "usr/lib/x86_64-linux-gnu"
+    for name in ("libnvidia-ml.so.570.133.20", "libcuda.so.570.133.20", "libnvidia-container.so.1.20.0"):
+        (folder / name).write_text("")
+    (folder / "libcuda.so.1").symlink_to("libcuda.so.570.133.20")
+    found = run_program(asked(root), path=path)
+    facts(found, "n1")
+    assert found["nvidia"]["libraries"] == [
+        "570.133.20",
+        "libcuda.so.570.133.20 empty",
+        "libnvidia-ml.so.570.133.20 empty",
+    ]
+
+
 def test_what_is_no_file_is_absent_as_one(root: Path, path: str) -> None:
     (root / "etc/folder").mkdir()
     os.mkfifo(root / "etc/pipe")

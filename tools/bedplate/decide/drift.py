@@ -292,7 +292,10 @@ def _driver(wanted: Wanted, facts: Facts) -> _Found:
             found = f"{loaded.version} is loaded" + (f", {name} is {installed}: {trap}" if installed == version else "")
             yield Drift(node, Layer.DRIVER, "loaded driver", version, found)
     for library in facts.nvidia.libraries:
-        if library != version:
+        name, _, state = library.partition(" ")
+        if state:  # dpkg calls its package installed all the same
+            yield Drift(node, Layer.DRIVER, f"library {name.partition('.so.')[0]}", version, f"{name} is {state}")
+        elif library != version:
             yield Drift(node, Layer.DRIVER, "library libnvidia-ml", version, f"libnvidia-ml.so.{library} is there")
     yield from _driver_modules(node, version, facts)
 

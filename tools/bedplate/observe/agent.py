@@ -52,6 +52,7 @@ MAY_BE_ABSENT = ("serial", "images")  # of a part; every node has the others
 OS_KEYS = ("ID", "VERSION_ID", "VERSION_CODENAME", "PRETTY_NAME")
 NVRM = re.compile(r"NVRM version:\s*(?P<what>.*?)\s+(?P<version>\d+\.\d+(?:\.\d+)?)(?:\s|$)")
 LIBRARY = re.compile(r"libnvidia-ml\.so\.(\d+\.\d+(?:\.\d+)?)")
+OF_DRIVER = re.compile(r"lib(?:nvidia-(?!container)[a-z0-9-]+|cuda|cudadebugger|nvcuvid)\.so\.\d+\.\d+(?:\.\d+)?")
 
 
 class Unknown(Exception):
@@ -137,7 +138,10 @@ class Node:
         return found
 
     def nvidia(self) -> dict[str, Any]:
-        """The driver that is loaded (or why none is), and the versions of the management library on the disk."""
+        """The driver that is loaded (or why none is), and the versions of the management library on the disk.
+
+        A library of the driver without a byte, which a failed installation leaves, stands there as "NAME empty".
+        """
         loaded: dict[str, Any]
         try:
             first = self.line("/proc/driver/nvidia/version")
@@ -155,6 +159,9 @@ class Node:
             except OSError as fault:
                 raise Unknown(f"{folder}: {fault.strerror}") from fault
             libraries |= {match[1] for match in map(LIBRARY.fullmatch, names) if match}
+            libraries |= {
+                f"{name} empty" for name in names if OF_DRIVER.fullmatch(name) and is_empty(f"{folder}/{name}")
+            }
         return {"loaded": loaded, "libraries": sorted(libraries)}
 
     def files(self) -> dict[str, Any]:
@@ -272,6 +279,14 @@ PARTS: tuple[tuple[str, Callable[[Node], Any]], ...] = (
     ("files", Node.files), ("units", Node.units_), ("images", Node.images), ("reboot", Node.reboot),
     ("time", Node.time),
 )  # fmt: skip
+
+
+def is_empty(path: str) -> bool:
+    try:
+        about = os.lstat(path)
+    except OSError as fault:
+        raise Unknown(f"{path}: {fault.strerror}") from fault
+    return stat.S_ISREG(about.st_mode) and about.st_size == 0
 
 
 def unit(block: str) -> dict[str, Any]:

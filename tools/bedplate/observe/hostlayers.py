@@ -25,6 +25,10 @@ echo == modules
 for m in {modules}; do if test -d /sys/module/$m; then echo "$m $(cat /sys/module/$m/version 2>/dev/null)"; fi; done
 echo == manager; nv-fabricmanager --version 2>/dev/null
 echo == libraries; ls -d /usr/lib/*/libnvidia-ml.so.*.* 2>/dev/null
+echo == empty
+find /usr/lib -maxdepth 2 -type f -size 0 \\( -name 'libnvidia-*.so.*.*' -o -name 'libcuda*.so.*.*' \\
+  -o -name 'libnvcuvid.so.*.*' \\) ! -name 'libnvidia-container*' 2>/dev/null |
+  while read -r f; do echo "${{f##*/}} $(dpkg -S "$f" 2>/dev/null | sed 's/:.*//;q')"; done
 echo == fabric; {fabric}
 echo == daemon; cat {daemon} 2>/dev/null
 echo == ours; cat {ours} 2>/dev/null
@@ -45,7 +49,8 @@ class HostLayers:
     """What one node showed.
 
     units: name -> (ActiveState, UnitFileState); modules: loaded ones, with their version ("" where they have none);
-    manager: version of Fabric Manager's program; libraries: versions of libnvidia-ml; fabric: a line for each GPU;
+    manager: version of Fabric Manager's program; libraries: versions of libnvidia-ml; empty: library of the driver
+    without a byte -> its package, "" where dpkg knows none; fabric: a line for each GPU;
     daemon, ours: the whole of Docker's configuration, and what of it is ours; settings: key -> (file, kernel);
     mounts: point -> options; upgrade: what a dist-upgrade would do, a line for each.
     """
@@ -56,6 +61,7 @@ class HostLayers:
     modules: Mapping[str, str]
     manager: str
     libraries: tuple[str, ...]
+    empty: Mapping[str, str]
     fabric: tuple[str, ...]
     daemon: Any
     ours: Any
@@ -104,6 +110,7 @@ def parse_layers(text: str) -> HostLayers:
             modules={line.partition(" ")[0]: line.partition(" ")[2] for line in parts["modules"].splitlines()},
             manager=manager[1] if manager else "",
             libraries=tuple(line.rpartition("libnvidia-ml.so.")[2] for line in parts["libraries"].splitlines()),
+            empty={line.partition(" ")[0]: line.partition(" ")[2] for line in parts["empty"].splitlines()},
             fabric=tuple(parts["fabric"].splitlines()),
             daemon=json.loads(parts["daemon"] or "null"),
             ours=json.loads(parts["ours"] or "null"),
@@ -119,6 +126,19 @@ def parse_layers(text: str) -> HostLayers:
         )
     except (KeyError, ValueError) as fault:
         raise NotUnderstood(f"the answer about the host layers has another shape: {fault}") from None
+
+
+def emptied(empty: Mapping[str, str], versions: Mapping[str, str]) -> list[str]:
+    """What to say of libraries without a byte; empty: library -> package; versions: of the lock's packages."""
+    found = []
+    for library, package in empty.items():
+        name = f"{package}={versions[package]}" if package in versions else package
+        found.append(
+            f"{library} is empty, dpkg calls {package} installed (run: apt-get install --reinstall {name})"
+            if package
+            else f"{library} is empty, and of no package that dpkg knows (remove it)"
+        )
+    return found
 
 
 def lacking(wanted: Any, there: Any, path: str = "") -> list[str]:
