@@ -283,6 +283,10 @@ def test_scripts_are_handed_out_for_a_shell_to_read() -> None:
     ]  # fmt: skip
 
 
+def test_a_kernel_of_debians_names_is_as_exact_as_one_of_ubuntus() -> None:
+    assert found(changed("linux-image-6.8.0-138-generic", "linux-image-6.12.48+deb13-cloud-amd64")) == []
+
+
 def test_only_a_matter_of_policy_can_be_accepted_and_nothing_else_goes_with_it() -> None:
     findings = found(
         changed("  kernel: {package: linux-image-6.8.0-138-generic}\n", "").replace("username: ops", "username: root")

@@ -28,8 +28,8 @@ from bedplate.decide.autoinstall.shapes import (
 from bedplate.model.text import Path
 
 _PACKAGE = Text(r"[a-z0-9][a-z0-9+.-]+([=/][A-Za-z0-9.+~:-]+|\^)?", "a package, package=version or task^")
-# linux-image-6.8.0-138-generic; not linux-image-generic, and not linux-generic
-_EXACT_KERNEL = re.compile(r"linux-image-(unsigned-)?[0-9]+\.[0-9]+\.[0-9]+-[0-9]+[a-z0-9.+-]*")
+# linux-image-6.8.0-138-generic, Debian's linux-image-6.12.48+deb13-amd64; not linux-image-generic or linux-generic
+_EXACT_KERNEL = re.compile(r"linux-image-(unsigned-)?[0-9]+\.[0-9]+\.[0-9]+(-[0-9]+|\+deb[0-9]+)[a-z0-9.+-]*")
 
 
 def _reporter(report: Report, path: Path, handler: dict[str, Any]) -> None:

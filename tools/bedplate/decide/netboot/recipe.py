@@ -20,6 +20,7 @@ from jinja2 import Environment, StrictUndefined
 
 from bedplate.decide.autoinstall.credentials import hash_fault, key_fault
 from bedplate.decide.lockdoc import LockDocument, Package
+from bedplate.decide.packages import kernel_release
 from bedplate.model.canonical import sha256
 from bedplate.model.faults import BadInput, Fault, Refused
 from bedplate.model.fleet import Fleet, Node
@@ -34,7 +35,6 @@ PROGRAM = f"{FOLDER}node.py"
 SEED = ("user-data", "meta-data", "vendor-data", "network-config")
 NODE_FILES = (*SEED, "install.grub", "install.ipxe")
 COMMON_FILES = ("dnsmasq.conf", "tftp/grub/grub.cfg", "http/boot.ipxe", "http/local.ipxe")
-_KERNEL = re.compile(r"linux-image-(unsigned-)?[0-9]+\.[0-9]+\.[0-9]+-[0-9a-z.+-]+")
 _NAMED = re.compile(r"[A-Za-z0-9._+-]+")  # a serial that can be part of a file's name, and of GRUB's script
 _PLAIN = re.compile(r"[\x20-\x7e]*")
 
@@ -310,7 +310,7 @@ def _kernels(packages: Mapping[str, Package]) -> list[str]:
     return [
         package.name
         for package in packages.values()
-        if package.asked and package.layer == "kernel" and _KERNEL.fullmatch(package.name)
+        if package.asked and package.layer == "kernel" and kernel_release(package.name) is not None
     ]
 
 
