@@ -55,6 +55,15 @@ def test_a_driver_that_does_not_answer_is_told_once() -> None:
     assert [row[2] for row in rows([found])] == ["driver.responds", "dcgm.diag"]
 
 
+def test_a_device_file_that_cuda_alone_needs_is_told_with_what_makes_it() -> None:
+    found = result(replay("fault-112-uvm-missing"))
+    (told,) = [finding for finding in found.findings if finding.verdict not in (PASS, SKIP)]
+    assert (told.check, told.message, told.remedy) == (
+        "gpu.count", "/dev/nvidia-uvm is missing: CUDA fails in containers with 999",
+        "systemctl restart bedplate-gpu-nodes nvidia-cdi-refresh",
+    )  # fmt: skip
+
+
 def test_what_only_followed_is_a_victim() -> None:
     found = result(replay("fault-48-xid-149-burst"))
     xids = [finding for finding in found.findings if finding.check == "kernel.xid"]

@@ -97,14 +97,13 @@ def test_keys_that_are_absent_or_other_are_named(wanted: object, there: object, 
     assert lacking(wanted, there) == said
 
 
+CALLED = "dpkg calls libnvidia-compute-570 installed (run: apt-get install --reinstall"
+
+
 @pytest.mark.parametrize(
     ("package", "said"),
     [
-        (
-            "libnvidia-compute-570",
-            "dpkg calls libnvidia-compute-570 installed"
-            " (run: apt-get install --reinstall libnvidia-compute-570=570.133.20-0ubuntu1)",
-        ),
+        ("libnvidia-compute-570", f"{CALLED} libnvidia-compute-570=570.133.20-0ubuntu1)"),
         (
             "libnvidia-gl-570",
             "dpkg calls libnvidia-gl-570 installed (run: apt-get install --reinstall libnvidia-gl-570)",

@@ -1,4 +1,4 @@
-"""The driver, /proc and /dev agree on how many GPUs there are, and no two have one UUID."""
+"""Driver, /proc and /dev agree on how many GPUs there are, no two have one UUID, and CUDA has its own device file."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from collections.abc import Iterator
 from bedplate_agent.check import Check, all_or, bad
 from bedplate_agent.facts import Facts
 from bedplate_agent.profile import Profile
-from bedplate_agent.verdict import REBOOT, RMA, Finding
+from bedplate_agent.verdict import CONFIG, REBOOT, RMA, Finding
+
+UVM = "nvidia-uvm"
+# restart: the unit stays active once it has run, and `start` would do nothing. What lists device files reads them anew.
+UVM_REMEDY = "systemctl restart bedplate-gpu-nodes nvidia-cdi-refresh"
 
 
 def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
     wanted, files, smi = profile.number("gpu.count"), facts["gpu_files"], facts["smi"]
     driver = [gpu.said("uuid") if gpu.has("uuid") else "" for gpu in smi.gpus]
     shown = sorted({key.partition("/")[0] for key in files.under("proc") if not key.startswith("driver/")})
-    devices = [
-        key for key, kind in files.under("dev").items() if re.fullmatch(r"nvidia[0-9]+", key) and kind == "character"
-    ]
+    present = {key for key, kind in files.under("dev").items() if kind == "character"}
+    devices = [key for key in present if re.fullmatch(r"nvidia[0-9]+", key)]
     kernel = [value for key, value in files.under("proc").items() if key.endswith("/GPU UUID")]
 
     def problems() -> Iterator[Finding]:
@@ -36,6 +39,10 @@ def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
             yield bad(
                 "", "nvidia-smi and /proc/driver/nvidia/gpus have other UUIDs", value=len(set(kernel) ^ set(driver))
             )
+        if UVM not in present:  # it is made on demand, and nvidia-smi demands it not: all else looks well
+            state = "no device file" if UVM in files.under("dev") else "missing"
+            message = f"/dev/{UVM} is {state}: CUDA fails in containers with 999"
+            yield bad(UVM, message, value=state, action=CONFIG, remedy=UVM_REMEDY)
 
     yield from all_or(problems(), f"{wanted} GPUs in nvidia-smi, /proc and /dev", value=wanted)
 
