@@ -108,6 +108,10 @@ CASES = [
     ("ib_umad\n", "", [
         "n1: NVIDIA-NVLSM: hardware hgx-b200 has NVSwitches of generation 4, kernel 6.8.0-138-generic has not loaded ib_umad: Fabric Manager cannot start (modprobe ib_umad, and write it to /etc/modules-load.d; where modprobe does not find it, the kernel lacks linux-modules-extra)",
     ]),
+    # mlx5_ib is not loaded: nothing fails, and nothing works (gpu-operator#2781)
+    ("mlx5_ib\n", "", [
+        'n1: NVIDIA-NVLSM: hardware hgx-b200 has NVSwitches of generation 4, kernel 6.8.0-138-generic has not loaded mlx5_ib: Fabric Manager starts as on a "Pre-NVL5 system", and the fabric stays "In Progress" (modprobe mlx5_ib, and write it to /etc/modules-load.d; where modprobe does not find it, the kernel lacks linux-modules-extra)',
+    ]),
     ("ii  linux-modules-extra-6.8.0-138-generic 6.8.0-138.138\n", "", [
         "n1: KERNEL-SET: kernel linux-image-6.8.0-138-generic 6.8.0-138.138 without linux-modules-extra-6.8.0-138-generic (ask for linux-modules-extra-6.8.0-138-generic in the layer kernel, at the same version)",
     ]),

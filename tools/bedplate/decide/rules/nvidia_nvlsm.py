@@ -1,7 +1,8 @@
 """NVLSM, and what its start needs, where NVSwitches are of the fourth generation.
 
 There Fabric Manager's own start script brings up NVLSM, asks `ibstat` (infiniband-diags) for the port, and needs
-ib_umad and mlx5_ib. Without one of them the fabric stays "In Progress", CUDA fails with 802, nvidia-smi looks healthy.
+ib_umad and mlx5_ib. Without one of them the fabric stays "In Progress", CUDA fails with 802, nvidia-smi looks healthy:
+without ib_umad Fabric Manager ends, without mlx5_ib it runs as for the NVSwitches before these.
 """
 
 from collections.abc import Iterator
@@ -13,7 +14,10 @@ from bedplate.model.versions import at_least
 
 GENERATION = 4
 MINIMUM = "2025.10.12"  # what nvlink5-580 depends on
-MODULES = ("ib_umad", "mlx5_ib")
+MODULES = {
+    "ib_umad": "Fabric Manager cannot start",
+    "mlx5_ib": 'Fabric Manager starts as on a "Pre-NVL5 system", and the fabric stays "In Progress"',
+}
 _NEEDED = {
     "nvlsm": "the subnet manager of these NVSwitches",
     "infiniband-diags": "its ibstat is called by Fabric Manager's start script",
@@ -48,11 +52,10 @@ def _check(subject: Subject) -> Iterator[Finding]:
         driver = subject.driver()
         yield fault(nvlsm, f"{nvlsm} is older than {MINIMUM}, which {driver} needs", f"ask for {MINIMUM} or later")
     machine = subject.machine
-    for module in MODULES if machine is not None else ():
+    for module, what in MODULES.items() if machine is not None else ():
         if machine is not None and module not in machine.modules:
             yield fault(
-                subject.at(Layer.FABRIC), f"{hardware}, kernel {machine.kernel} has not loaded {module}: Fabric Manager"
-                " cannot start",
+                subject.at(Layer.FABRIC), f"{hardware}, kernel {machine.kernel} has not loaded {module}: {what}",
                 f"modprobe {module}, and write it to /etc/modules-load.d; where modprobe does not find it, the kernel"
                 " lacks linux-modules-extra",
             )  # fmt: skip
