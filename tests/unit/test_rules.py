@@ -137,6 +137,7 @@ class Case:
     example: str = "2026.11-a"
 
 
+ADAPTERS = "=mlx5_4,mlx5_7,mlx5_8,mlx5_9,mlx5_10,mlx5_13,mlx5_14,mlx5_15"
 # Ubuntu's own driver, which SECURE-BOOT-DKMS sends to: -server in the driver's names, a branch in those of the fabric.
 UBUNTU = {
     "nvidia-driver-580-open": "nvidia-driver-580-server-open",
@@ -209,6 +210,16 @@ CASES: list[Case] = [
     Case("NVIDIA-NVLSM", "nvlink5-580 wants nvlsm >= 2025.10.12", [
         "nvlsm: NVIDIA-NVLSM: fabric nvlsm 2025.10.11-1 is older than 2025.10.12, which driver nvidia-dkms-580-open 580.178.04 needs (ask for 2025.10.12 or later)",
     ], {"2025.10.14-1": "2025.10.11-1"}),
+    # the bridges of the NVSwitches are four more mlx5 devices (siderolabs#893, gpud#1164)
+    Case("NCCL-ADAPTERS", "all adapters by the beginning of their names", [
+        'nccl_ib_hca: NCCL-ADAPTERS: config nccl_ib_hca "mlx5" takes every adapter whose name begins with mlx5, and hardware hgx-b200 shows 4 bridges of its NVSwitches as mlx5_* adapters (list the compute adapters: nccl_ib_hca: "=mlx5_4,mlx5_7,…")',
+    ], {ADAPTERS: "mlx5"}),
+    Case("NCCL-ADAPTERS", "mlx5_1 is the beginning of mlx5_10", [
+        'nccl_ib_hca: NCCL-ADAPTERS: config nccl_ib_hca "mlx5_0:1,mlx5_1:1" takes every adapter whose name begins with mlx5_1, and hardware hgx-b200 shows 4 bridges of its NVSwitches as mlx5_* adapters (list the compute adapters: nccl_ib_hca: "=mlx5_4,mlx5_7,…")',
+    ], {ADAPTERS: "mlx5_0:1,mlx5_1:1"}),
+    Case("NCCL-ADAPTERS", "more adapters by name than the compute fabric has", [
+        'nccl_ib_hca: NCCL-ADAPTERS: config nccl_ib_hca lists 9 adapters, hardware hgx-b200 has 8 of the compute fabric: bridges of its NVSwitches, or other networks, are among them (list the compute adapters: nccl_ib_hca: "=mlx5_4,mlx5_7,…")',
+    ], {ADAPTERS: f"{ADAPTERS},mlx5_0"}),
     Case("NVIDIA-RELEASE", "the CUDA repository for Ubuntu 26.04 has no 580", [
         "os: HARDWARE-SUPPORT: os ubuntu resolute is outside of what hardware hgx-b200 supports: ubuntu noble (DGX OS 7 is Ubuntu 24.04 (NVIDIA/deepops#1392); unverified) (ask for a version of the list, or write an exception with a name and a reason)",
         "nvidia-dkms-580-open: NVIDIA-RELEASE: driver nvidia-dkms-580-open 580.178.04 for os resolute: the oldest branch for that release is 595 (upgrade the driver to 595 first, or stay on the release)",
@@ -393,6 +404,40 @@ def test_what_pyxis_was_built_for_is_unknown_until_it_is_locked() -> None:
 def test_a_missing_fact_is_unknown_never_a_pass(changes: dict[str, str], hardware: dict[str, str], rule: str) -> None:
     findings = found(subject(environment(changes=changes), model(hardware), facts={"spank_abi": "26.05"}))
     assert rule in {finding.rule for finding in findings if finding.weight is Weight.UNKNOWN}
+
+
+@pytest.mark.parametrize(
+    ("line", "written", "told"),
+    [
+        ("config", "", "config: NCCL_IB_HCA is not set, and "),
+        (
+            "nccl_ib_hca",
+            '      nccl_ib_hca: "^=mlx5_0,mlx5_1"\n',
+            'config nccl_ib_hca "^=mlx5_0,mlx5_1" leaves adapters out, and ',
+        ),
+    ],
+)
+def test_what_nccl_takes_where_the_compute_adapters_are_not_named_is_unknown(
+    line: str, written: str, told: str
+) -> None:
+    changes = {f'      nccl_ib_hca: "{ADAPTERS}"\n': written}
+    (said,) = [f for f in found(subject(environment(changes=changes))) if f.rule == "NCCL-ADAPTERS"]
+    assert said.weight is Weight.UNKNOWN
+    assert placed(said, environment_text("2026.11-a", changes)).startswith(
+        f"{line}: NCCL-ADAPTERS: {told}hardware hgx-b200 shows 4 bridges of its NVSwitches as mlx5_* adapters"
+    )
+
+
+def test_the_compute_adapters_of_a_machine_without_such_bridges_are_its_own_business() -> None:
+    asked = environment(changes={ADAPTERS: "mlx5"})
+    older = model({"nvswitch_generation: 4": "nvswitch_generation: 3"})
+    assert [f for f in found(subject(asked, older)) if f.rule == "NCCL-ADAPTERS"] == []
+
+
+@pytest.mark.parametrize("value", ["mlx5_4:1,mlx5_7:1,mlx5_10:1", "=mlx5_0,mlx5_1", ADAPTERS])
+def test_adapters_that_are_named_one_by_one_are_no_bridges(value: str) -> None:
+    asked = environment(changes={ADAPTERS: value})
+    assert [f for f in found(subject(asked)) if f.rule == "NCCL-ADAPTERS"] == []
 
 
 def test_what_a_release_that_is_not_known_wrote_is_unknown() -> None:
