@@ -20,7 +20,7 @@ description:
     installed one (by srcversion, else by version), an unwanted module that is loaded, and files below I(requests),
     one for each role that asks; they lie under C(/run), so the boot that they ask for takes them away.
   - The kernel that the next boot takes must have every module of I(modules), and those that drive the node's disks
-    and networks now; otherwise the node is refused
+    and networks and carry its mounted file systems now; otherwise the node is refused
     (stackhpc/ansible-slurm-appliance#994, cluster-toolkit#4454, a kernel that came without the driver's modules).
 options:
   kernel: {description: Release that the lock has; empty where the kernel is unmanaged., type: str, default: ""}
@@ -46,6 +46,10 @@ boot_id: {description: Which boot this is., returned: always, type: str}
 """
 
 
+# What a type of file system is called in /proc/mounts where its module has another name.
+CARRIED_BY = {"nfs4": "nfs", "fuseblk": "fuse"}
+
+
 def read(path: str) -> str:
     try:
         with open(path) as handle:
@@ -65,11 +69,46 @@ def target(wanted: str, running: str) -> str:
     return wanted or running
 
 
-def in_use() -> list[str]:
+def is_loaded(module: str) -> bool:
+    return os.path.isdir(f"/sys/module/{module.replace('-', '_')}")
+
+
+def drivers() -> set[str]:
     """Modules that drive this node's disks and networks now: a kernel without them does not come back."""
     devices = ("class/net/*/device", "class/block/*/device", "class/nvme/*/device", "class/scsi_host/*/device")
     links = [link for pattern in devices for link in glob.glob(f"/sys/{pattern}/driver/module")]
-    return sorted({os.path.basename(os.path.realpath(link)) for link in links})
+    return {os.path.basename(os.path.realpath(link)) for link in links}
+
+
+def file_systems() -> set[str]:
+    """Modules of the file systems that are mounted now: a Lustre client is built for one kernel, as the driver is."""
+    types = {line.split()[2].partition(".")[0] for line in read("/proc/mounts").splitlines()}  # fuse.sshfs
+    carried = {CARRIED_BY.get(kind, kind) for kind in types}
+    return {name for name in carried if read(f"/sys/module/{name}/initstate")}  # what is built in has none
+
+
+def refusal(given: dict[str, Any], running: str, kernel: str) -> str:
+    """Why the kernel of the next boot would not be what this node needs; empty: it is."""
+    other = {
+        name: there
+        for name, version in given["versions"].items()
+        if version and (there := modinfo(kernel, name, "version")) not in (None, version)
+    }
+    if other:
+        return "; ".join(
+            f"kernel {kernel} has module {name} {there}, the lock says {given['versions'][name]}: it was not built "
+            "for this kernel (see dkms status)" for name, there in other.items()
+        )  # fmt: skip
+    needed = [*given["modules"], *(sorted(drivers() | file_systems()) if kernel != running else [])]
+    lacking = [name for name in needed if modinfo(kernel, name, "filename") is None]
+    if not lacking:
+        return ""
+    there = sorted(os.listdir("/lib/modules")) if os.path.isdir("/lib/modules") else []
+    return (
+        f"kernel {kernel} has no module {', '.join(lacking)}: a boot of it would leave this node without: "
+        f"refused (kernels with modules here: {', '.join(there) or 'none'}; see `dkms status` and whether "
+        "linux-modules-extra of that kernel is in the lock)"
+    )
 
 
 def reasons(given: dict[str, Any], running: str, kernel: str) -> list[str]:
@@ -92,7 +131,7 @@ def reasons(given: dict[str, Any], running: str, kernel: str) -> list[str]:
                 if loaded != there:
                     found.append(f"module {name} {loaded} is loaded, {there} is installed")
                 break
-    found += [f"module {name} is loaded" for name in given["unwanted"] if os.path.isdir(f"/sys/module/{name}")]
+    found += [f"module {name} is loaded" for name in given["unwanted"] if is_loaded(name)]
     if os.path.isdir(given["requests"]):
         found += [
             f"{name}: {read(os.path.join(given['requests'], name)) or 'asks for it'}"
@@ -116,28 +155,9 @@ def main() -> None:
     kernel = target(given["kernel"], running)
     why = reasons(given, running, kernel)
     result = {"changed": False, "needed": bool(why), "reasons": why, "boot_id": read("/proc/sys/kernel/random/boot_id")}
-    needed = [*given["modules"], *(in_use() if kernel != running else [])]
-    lacking = [name for name in needed if modinfo(kernel, name, "filename") is None]
-    other = {
-        name: there
-        for name, version in given["versions"].items()
-        if version and (there := modinfo(kernel, name, "version")) not in (None, version)
-    }
-    if other and not module.check_mode:
-        module.fail_json(
-            msg="; ".join(
-                f"kernel {kernel} has module {name} {there}, the lock says {given['versions'][name]}: it was not built "
-                "for this kernel (see dkms status)" for name, there in other.items()
-            ), **result,
-        )  # fmt: skip
     # In check mode what would be installed is not there, and nothing boots.
-    if lacking and not module.check_mode:
-        there = sorted(os.listdir("/lib/modules")) if os.path.isdir("/lib/modules") else []
-        module.fail_json(
-            msg=f"kernel {kernel} has no module {', '.join(lacking)}: a boot of it would leave this node without: "
-            f"refused (kernels with modules here: {', '.join(there) or 'none'}; see `dkms status` and whether "
-            "linux-modules-extra of that kernel is in the lock)", **result,
-        )  # fmt: skip
+    if not module.check_mode and (refused := refusal(given, running, kernel)):
+        module.fail_json(msg=refused, **result)
     result["diff"] = {"before": "", "after": "".join(f"reboot: {re.sub(chr(10), ' ', line)}\n" for line in why)}
     module.exit_json(**result)
 

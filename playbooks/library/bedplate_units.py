@@ -63,6 +63,7 @@ PROPERTIES = (
     "Result",
     "ActiveEnterTimestamp",
 )
+PROC = "/proc"
 OWN_USERS = ("nvidia-persistenced", "nvidia-persiste", "nv-hostengine", "nv-fabricmanage", "nvlsm", "dcgm-exporter")
 
 
@@ -94,17 +95,17 @@ def is_loaded(name: str, version: str, *, foretelling: bool) -> bool:
 def gpu_users() -> list[str]:
     """Processes that a daemon-reload could harm: those with a GPU open, and steps of jobs."""
     found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+    for pid in filter(str.isdigit, os.listdir(PROC)):
         try:
-            with open(f"/proc/{pid}/comm") as handle:
+            with open(f"{PROC}/{pid}/comm") as handle:
                 name = handle.read().strip()
-            with open(f"/proc/{pid}/cmdline", "rb") as handle:
+            with open(f"{PROC}/{pid}/cmdline", "rb") as handle:
                 words = handle.read().replace(b"\0", b" ").decode(errors="replace").strip()
             if re.match(r"slurmstepd: \[\d+", words):  # not `slurmstepd infinity`, which only keeps a cgroup
                 found.append(f"{pid} {words}")
             elif name not in OWN_USERS and any(
-                re.fullmatch(r"/dev/nvidia\d+", os.readlink(f"/proc/{pid}/fd/{number}"))
-                for number in os.listdir(f"/proc/{pid}/fd")
+                re.fullmatch(r"/dev/nvidia\d+", os.readlink(f"{PROC}/{pid}/fd/{number}"))
+                for number in os.listdir(f"{PROC}/{pid}/fd")
             ):
                 found.append(f"{pid} {words or name}")
         except OSError:

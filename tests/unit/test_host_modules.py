@@ -7,7 +7,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -241,6 +241,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine of files: read() and modinfo() of the module see it instead of this one."""
     monkeypatch.setattr(BOOT, "read", lambda path: _text(tmp_path / path.lstrip("/")))
     monkeypatch.setattr(BOOT, "modinfo", lambda kernel, name, field: _text(tmp_path / kernel / name / field) or None)
+    monkeypatch.setattr(BOOT, "is_loaded", lambda name: (tmp_path / "sys/module" / name).is_dir())
+    monkeypatch.setattr(BOOT, "drivers", set)
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cmdline").write_text("BOOT_IMAGE=/vmlinuz root=/dev/sda iommu=pt\n")
     return tmp_path
@@ -270,8 +272,10 @@ GIVEN: dict[str, Any] = {
         ({"sys/module/mlx5_core/srcversion": "AA", "k1/mlx5_core/srcversion": "BB"}, {},
          ["module mlx5_core AA is loaded, BB is installed"]),
         ({}, {"command_line": ["iommu=pt", "init_on_alloc=0"]}, ["the kernel runs without init_on_alloc=0"]),
+        ({"sys/module/nouveau/refcnt": "0"}, {"unwanted": ["nouveau"]}, ["module nouveau is loaded"]),
+        ({}, {"unwanted": ["nouveau"]}, []),
     ],
-    ids=["nothing loaded", "the lock's driver", "another driver", "another module", "a word"],
+    ids=["nothing loaded", "the lock's driver", "another driver", "another module", "a word", "nouveau", "no nouveau"],
 )  # fmt: skip
 def test_a_reboot_has_a_reason_where_what_runs_is_not_what_is_installed(
     machine: Path, files: dict[str, str], more: dict[str, Any], said: list[str]
@@ -294,6 +298,40 @@ def test_a_kernel_without_a_needed_module_is_refused_by_name(tmp_path: Path) -> 
     assert said["failed"]
     assert "kernel 6.8.0-60-generic has no module nvidia:" in said["msg"]
     assert "refused" in said["msg"]
+
+
+def test_a_driver_that_was_not_built_for_the_next_kernel_is_refused(tmp_path: Path) -> None:
+    """dkms built the one of before: the kernel has a module of that name."""
+    (tmp_path / "modinfo").write_text('#!/bin/sh\n[ "$4 $5" = "version nvidia" ] && echo 570 || echo x\n')
+    (tmp_path / "modinfo").chmod(0o755)
+    said = call("boot", str(tmp_path), kernel="6.8.0-60-generic", modules=["nvidia"], versions={"nvidia": "580"})
+    assert said["failed"]
+    assert said["msg"] == (
+        "kernel 6.8.0-60-generic has module nvidia 570, the lock says 580: it was not built for this kernel"
+        " (see dkms status)"
+    )
+
+
+MOUNTS = """\
+/dev/nvme0n1p2 / ext4 rw,relatime 0 0
+tmpfs /run tmpfs rw 0 0
+10.0.0.1@o2ib:/scratch /scratch lustre rw,flock 0 0
+store:/home /home nfs4 rw,vers=4.2 0 0
+"""
+
+
+def test_a_kernel_without_the_module_of_a_mounted_file_system_is_refused(machine: Path) -> None:
+    put(machine / "proc/mounts", MOUNTS)
+    for name in ("lustre", "nfs"):  # ext4 is built in here
+        put(machine / f"sys/module/{name}/initstate", "live")
+    for name in ("nvidia", "mlx5_core", "nfs"):
+        put(machine / f"k2/{name}/filename", f"/lib/modules/k2/{name}.ko")
+    assert BOOT.file_systems() == {"lustre", "nfs"}
+    assert BOOT.refusal(GIVEN, "k1", "k2").startswith(
+        "kernel k2 has no module lustre: a boot of it would leave this node without: refused (kernels with modules"
+    )
+    put(machine / "k2/lustre/filename", "/lib/modules/k2/lustre.ko")
+    assert BOOT.refusal(GIVEN, "k1", "k2") == ""
 
 
 # --- units ------------------------------------------------------------------------------------------
@@ -329,6 +367,72 @@ def test_a_unit_that_became_active_after_its_files_is_left_alone(tmp_path: Path)
     assert not UNITS.is_older(unit(ActiveEnterTimestamp=since), [str(old)], [])
     assert UNITS.is_older(unit(ActiveEnterTimestamp=since), [str(old)], [str(old)])
     assert not UNITS.is_older(unit(ActiveEnterTimestamp=""), [str(old)], [str(old)])
+
+
+# daemon-reload under a job takes its GPUs away (NVIDIA/nvidia-container-toolkit#48)
+CHANGED_UNIT = """#!/bin/sh
+echo "$*" >> "$FAKE_STATE"
+printf 'Id=docker.service\nLoadState=loaded\nActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=yes\n'
+"""
+
+
+class Ended(Exception):
+    """How a module ended, and with which words."""
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, module: ModuleType, **given: Any) -> str:
+    """What a module says when it fails, run in this process: what it looks at can be replaced."""
+
+    def fail(**said: Any) -> None:
+        raise Ended(said["msg"])
+
+    def succeed(**said: Any) -> None:
+        raise AssertionError(said)
+
+    params = {"running": [], "enabled": [], "masked": [], "written": [], "reads": {}, "if_loaded": {}, "patience_s": 1}
+    made = SimpleNamespace(params=params | given, check_mode=False, fail_json=fail, exit_json=succeed)
+    monkeypatch.setattr(module, "AnsibleModule", lambda *_, **__: made)
+    with pytest.raises(Ended) as caught:
+        module.main()
+    return str(caught.value)
+
+
+def test_systemd_reads_no_unit_file_again_while_a_step_of_a_job_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "systemctl").write_text(CHANGED_UNIT)
+    (tmp_path / "systemctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_STATE", str(tmp_path / "asked"))
+    monkeypatch.setattr(UNITS, "gpu_users", lambda: ["4711 slurmstepd: [17.0]"])
+    assert ended(monkeypatch, UNITS, running=["docker.service"]) == (
+        "a unit file changed and systemd has to read it, which can take GPUs from what runs here:"
+        " 4711 slurmstepd: [17.0]: drain the node and end them first"
+    )
+    (asked,) = (tmp_path / "asked").read_text().splitlines()
+    assert " show " in asked
+    assert "daemon-reload" not in asked
+
+
+def test_who_would_lose_gpus_are_steps_of_jobs_and_whoever_has_a_device_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes = {
+        "17": ("slurmstepd", "slurmstepd: [17.0]", "/dev/null"),
+        "18": ("slurmstepd", "slurmstepd infinity", "/dev/null"),
+        "19": ("python3", "python3 train.py", "/dev/nvidia3"),
+        "20": ("nv-hostengine", "nv-hostengine -n", "/dev/nvidia3"),
+        "21": ("nvidia-smi", "nvidia-smi dmon", "/dev/nvidiactl"),
+    }
+    for pid, (name, words, opened) in processes.items():
+        put(tmp_path / pid / "comm", name)
+        (tmp_path / pid / "cmdline").write_bytes(words.replace(" ", "\0", 1).encode())
+        (tmp_path / pid / "fd").mkdir()
+        (tmp_path / pid / "fd/3").symlink_to(opened)
+    put(tmp_path / "22/comm", "gone")  # it ended meanwhile
+    put(tmp_path / "self/comm", "no process")
+    monkeypatch.setattr(UNITS, "PROC", str(tmp_path))
+    assert sorted(UNITS.gpu_users()) == ["17 slurmstepd: [17.0]", "19 python3 train.py"]
 
 
 def test_modules_are_programs_with_documentation() -> None:

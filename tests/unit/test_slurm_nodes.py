@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import os
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -94,6 +96,29 @@ def test_a_batch_is_drained_in_one_command_and_others_drains_are_kept(monkeypatc
     }
     assert "slurmctld does not know new" in found["new"]["trouble"]
     assert [name for name in slurm.nodes if found[name]["trouble"]] == []
+
+
+def test_a_slurm_that_hangs_is_told_and_nothing_is_sent_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole batches were drained by a sinfo that timed out (mej/nhc#161)."""
+
+    def fail(**said: str) -> None:
+        raise RuntimeError(said["msg"])
+
+    (tmp_path / "scontrol").write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/asked\nexec sleep 60\n')
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    loaded = module()
+    given = {"nodes": ["n1"], "state": "drained", "reason": OURS, "ours": "bedplate:", "patience_s": 20}
+    made = SimpleNamespace(params=given, check_mode=False, fail_json=fail)
+    monkeypatch.setattr(loaded, "AnsibleModule", lambda *_, **__: made)
+    monkeypatch.setattr(loaded, "DEADLINE_S", 2)
+    with pytest.raises(RuntimeError) as caught:
+        loaded.main()
+    assert str(caught.value) == (
+        "Slurm does not answer here: scontrol show nodes --json: Command '('scontrol', 'show', 'nodes', '--json')'"
+        " timed out after 2 seconds"
+    )
+    assert (tmp_path / "asked").read_text() == "show nodes --json\n"
 
 
 def test_jobs_that_end_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
