@@ -1,5 +1,6 @@
-"""Configuration files of the lock, byte for byte, and the frozen archive as the only source."""
+"""Configuration files of the lock, byte for byte; the frozen archive as the only source, and no pins but the lock's."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,8 @@ import pytest
 
 from bedplate.observe.expectation import Expectation
 from bedplate.observe.observed import Observed
+
+PINS = re.compile(r"/etc/apt/(preferences|preferences\.d/([\w-]+|[\w.-]+\.pref))")  # what apt reads
 
 
 def shown(entry: Mapping[str, str] | None) -> str:
@@ -28,3 +31,12 @@ def test_the_frozen_archive_is_the_only_source(node: str, host: Any) -> None:
     found = host.run("ls /etc/apt/sources.list.d/ /etc/apt/sources.list 2>/dev/null")
     names = sorted(line for line in found.stdout.splitlines() if line.endswith((".list", ".sources")))
     assert names == ["bedplate.sources"], f"package sources: {', '.join(names) or 'none'}"
+
+
+@pytest.mark.layer("os")
+def test_nothing_is_pinned_beside_the_lock(node: str, host: Any) -> None:
+    """A pin above ours makes another version of a package that the lock does not name itself."""
+    found = host.run("ls -d /etc/apt/preferences /etc/apt/preferences.d/* 2>/dev/null")
+    places = sorted(line for line in found.stdout.splitlines() if PINS.fullmatch(line))
+    beside = [place for place in places if place != "/etc/apt/preferences.d/bedplate.pref"]
+    assert not beside, f"pins beside the lock: {', '.join(beside)}"
