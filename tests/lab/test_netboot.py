@@ -111,7 +111,7 @@ def power_on(lab: Places, bare: Machine) -> None:
     machine.start(
         lab, bare.name,
         ["qemu-system-x86_64", "-name", f"{lab.name}-{bare.name}", "-machine", "q35", "-accel", "tcg,thread=multi",
-         "-cpu", "Nehalem,+rdrand", "-smp", "2", "-m", "2048", "-display", "none", "-serial", "stdio",
+         "-cpu", "Nehalem,+rdrand", "-smp", "1", "-m", "2048", "-display", "none", "-serial", "stdio",
          "-monitor", "none", "-smbios", f"type=1,serial={bare.serial},manufacturer=Bedplate lab,product=stand-in",
          *(secure_options if bare.secure_boot else []),
          "-drive", f"if=pflash,format=raw,readonly=on,file={FIRMWARE}/OVMF_CODE_4M{secure}.fd",
