@@ -225,6 +225,21 @@ def test_a_metapackage_that_is_not_of_the_lock_is_held_too(fakes: Path) -> None:
     assert state(fakes)["linux-image-generic"] == ["1", True]
 
 
+def test_apt_is_not_told_the_architecture_that_dkms_takes_for_the_kernels(
+    fakes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DKMS builds below arch/$ARCH, where the kernel has x86: modules of the driver would not be built."""
+    fake = (fakes / "apt-get").read_text()
+    told = f"open({str(fakes.parent / 'environment')!r}, 'w').write(chr(10).join(os.environ))\n"
+    (fakes / "apt-get").write_text(fake + told)
+    monkeypatch.setenv("ARCH", "amd64")
+    state(fakes, {"dpkg": ["1", False]})
+    assert packages(fakes, {"nvidia-dkms-580-open": "580"})["changed"]
+    names = (fakes.parent / "environment").read_text().splitlines()
+    assert "ARCH" not in names
+    assert {"DEBIAN_FRONTEND", "NEEDRESTART_SUSPEND", "PATH"} <= {*names}
+
+
 def test_check_mode_says_what_would_change_and_changes_nothing(fakes: Path) -> None:
     before = state(fakes, {"dpkg": ["1", False], "a": ["1", True]})
     said = packages(fakes, {"a": "2"}, _ansible_check_mode=True)

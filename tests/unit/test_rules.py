@@ -164,6 +164,13 @@ CASES: list[Case] = [
     Case("NVIDIA-DRIVER-SET", "a metapackage at one version brings the driver at another", [
         "brought along: NVIDIA-DRIVER-SET: driver libnvidia-gl-580 580.159.04-1ubuntu1, brought along as a dependency, is not of the version of driver nvidia-dkms-580-open 580.178.04 (ask for libnvidia-gl-580 at 580.178.04, or for the whole set at 580.159.04-1ubuntu1; name each package, a metapackage depends with >=)",
     ], closure={"libnvidia-gl-580": ("580.159.04-1ubuntu1", Layer.DRIVER)}),
+    # nvlink5 brings a driver without nvidia-utils
+    Case("NVIDIA-COMPLETE", "leaf packages without nvidia-smi", [
+        "nvidia-dkms-580-open: NVIDIA-COMPLETE: hardware hgx-b200 has 8 GPUs, driver has no nvidia-utils-580: nvidia-smi is in it (ask for nvidia-utils-580 at 580.178.04)",
+    ], {'      nvidia-driver-580-open: "580.178.04"\n': "", '      nvidia-utils-580: "580.178.04"\n': ""}),
+    Case("NVIDIA-COMPLETE", "leaf packages without a kernel module, from 590 on", [
+        "libnvidia-compute: NVIDIA-COMPLETE: hardware hgx-b200 has 8 GPUs, driver libnvidia-compute 595.91.07 comes without its kernel module (ask for nvidia-dkms-open at 595.91.07)",
+    ], {'      nvidia-driver-open: "595.91.07"\n': "", '      nvidia-dkms-open: "595.91.07"\n': ""}, example="2026.11-b"),
     # nvidia-fabricmanager-580=580.126.09-1: version not found (gpu-driver-container#451)
     Case("NVIDIA-NAMES", "the suffixed name of Fabric Manager is virtual from 580 on", [
         "nvidia-fabricmanager-580: NVIDIA-NAMES: fabric nvidia-fabricmanager-580 580.178.04: this name is a virtual package of NVIDIA's repository, of which there is no version (ask for nvidia-fabricmanager, which is its name in branch 580)",
@@ -255,6 +262,12 @@ CASES: list[Case] = [
     Case("OS-FOREIGN-PINS", "unattended-upgrades overrides holds", [
         "brought along: OS-FOREIGN-PINS: os unattended-upgrades 2.9.1, brought along as a dependency, upgrades packages by itself, beside the pins of the lock (take unattended-upgrades out of the environment)",
     ], closure={"unattended-upgrades": ("2.9.1", Layer.OS)}),
+    Case("OS-FOREIGN-PINS", "a package of NVIDIA's whose only content is a pin", [
+        "brought along: OS-FOREIGN-PINS: driver nvidia-driver-pinning-580 580.178.04-1, brought along as a dependency, pins the driver at 1000 in /etc/apt/preferences.d, beside the pins of the lock (take nvidia-driver-pinning-580 out of the environment)",
+    ], closure={"nvidia-driver-pinning-580": ("580.178.04-1", Layer.DRIVER)}),
+    Case("OS-FOREIGN-PINS", "needrestart restarts what jobs need", [
+        "brought along: OS-FOREIGN-PINS: os needrestart 3.6-7ubuntu4.5, brought along as a dependency, restarts services after a transaction without asking, those that jobs need included (take needrestart out of the environment)",
+    ], closure={"needrestart": ("3.6-7ubuntu4.5", Layer.OS)}),
     # pinning only the top one broke a build when the repository moved to 1.19.1
     Case("TOOLKIT-SET", "only the top package of the toolkit is pinned", [
         "nvidia-container-toolkit: TOOLKIT-SET: container nvidia-container-toolkit 1.20.0-1 without libnvidia-container1 (ask for libnvidia-container1 at 1.20.0-1: else the newest comes)",
@@ -266,6 +279,10 @@ CASES: list[Case] = [
     Case("DOCKER-CDI", "CDI 0.7.0 of toolkit 1.19 needs Docker 26.1", [
         "docker-ce: DOCKER-CDI: container docker-ce 26.0.2 does not read CDI 0.7.0, which container nvidia-container-toolkit 1.20.0-1 writes (ask for docker-ce 26.1 or later, or for a toolkit before 1.19.0)",
     ], {'docker-ce: "29.7.2"': 'docker-ce: "26.0.2"'}),
+    # client version 1.43 is too old, minimum supported API version is 1.44 (dive#664)
+    Case("DOCKER-API", "a command that the engine does not listen to", [
+        "docker-ce-cli: DOCKER-API: container docker-ce-cli 24.0.9 speaks an API before 1.44, container docker-ce 29.2.1 takes 1.44 and later (ask for docker-ce-cli at 29.2.1)",
+    ], {'docker-ce: "29.7.2"': 'docker-ce: "29.2.1"', 'docker-ce-cli: "29.7.2"': 'docker-ce-cli: "24.0.9"'}),
     Case("DOCA-MFT", "nvlink5 brings an mft that collides with DOCA's", [
         "brought along: DOCA-MFT: fabric nvlink5-580 580.178.04-1, brought along as a dependency, brings mft of the CUDA repository, fabric doca-ofed 3.2.3-019000, brought along as a dependency, brings its own (ask for what nvlink5 brings by name: nvidia-fabricmanager, libnvidia-nscq, libnvsdm, nvlsm)",
     ], closure={"nvlink5-580": ("580.178.04-1", Layer.FABRIC), "doca-ofed": ("3.2.3-019000", Layer.FABRIC)}),
@@ -432,6 +449,22 @@ def test_the_compute_adapters_of_a_machine_without_such_bridges_are_its_own_busi
     asked = environment(changes={ADAPTERS: "mlx5"})
     older = model({"nvswitch_generation: 4": "nvswitch_generation: 3"})
     assert [f for f in found(subject(asked, older)) if f.rule == "NCCL-ADAPTERS"] == []
+
+
+def test_a_command_of_before_25_is_heard_again_by_engines_from_29_4_on() -> None:
+    asked = environment(changes={'docker-ce-cli: "29.7.2"': 'docker-ce-cli: "24.0.9"'})
+    assert refused(found(subject(asked))) == []
+
+
+def test_signed_modules_of_the_archive_are_a_drivers_kernel_module() -> None:
+    changes = {
+        '      nvidia-driver-580-server-open: "580.178.04"\n': "",
+        '      nvidia-dkms-580-server-open: "580.178.04"\n': "",
+    }
+    written = UBUNTU | {"nvidia-fabricmanager:": "nvidia-fabricmanager-580:"} | changes
+    modules = {"linux-modules-nvidia-580-server-open-generic": ("6.8.0-138.138", Layer.KERNEL)}
+    asked = environment(changes=written)
+    assert refused(found(subject(asked, closure=modules, facts={"spank_abi": "26.05"}))) == []
 
 
 @pytest.mark.parametrize("value", ["mlx5_4:1,mlx5_7:1,mlx5_10:1", "=mlx5_0,mlx5_1", ADAPTERS])

@@ -104,6 +104,14 @@ CASES = [
     ("Module for x86_64  580.178.04", "Module for x86_64  580.126.09", [
         "n1: NVIDIA-LOADED: driver nvidia-dkms-580-open 580.178.04-1ubuntu1 is installed, kernel 6.8.0-138-generic runs the module 580.126.09: Driver/library version mismatch (reboot, once the kernel has the modules of the installed version)",
     ]),
+    # nouveau was loaded first, and keeps the GPUs
+    ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.178.04  Release Build  (dvs-builder@U22)\nGCC version:  gcc version 13.3.0\n\n== modules\nib_umad\nmlx5_ib\nnvidia\n", "== modules\nib_umad\nmlx5_ib\nnouveau\n", [
+        "n1: NVIDIA-LOADED: driver nvidia-dkms-580-open 580.178.04-1ubuntu1 is installed, kernel 6.8.0-138-generic has given the GPUs to nouveau (blacklist nouveau (options nouveau modeset=0), update-initramfs -u, reboot)",
+    ]),
+    # no nvidia-smi: everything that asks the driver finds no GPUs
+    ("ii  nvidia-utils-580 580.178.04-1ubuntu1\n", "", [
+        "n1: NVIDIA-COMPLETE: hardware hgx-b200 has 8 GPUs, driver has no nvidia-utils-580: nvidia-smi is in it (ask for nvidia-utils-580 at 580.178.04-1ubuntu1)",
+    ]),
     # ib_umad is not loaded (gpu-operator#2781, CanvOS#700, siderolabs#717)
     ("ib_umad\n", "", [
         "n1: NVIDIA-NVLSM: hardware hgx-b200 has NVSwitches of generation 4, kernel 6.8.0-138-generic has not loaded ib_umad: Fabric Manager cannot start (modprobe ib_umad, and write it to /etc/modules-load.d; where modprobe does not find it, the kernel lacks linux-modules-extra)",
