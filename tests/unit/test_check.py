@@ -83,6 +83,11 @@ CASES: list[tuple[Callable[[Path], None], list[str]]] = [
     (change("nodes.csv", " 02:00:00:00:02:02", ""), [
         "site/nodes.csv:4: node n2 has 1 nic_macs, its model lab-gpu8 has 2 (list all of them, or correct the model)",
     ]),
+    # gres Type must be a part of the detected name; the rules tell Blackwell by it
+    (change("models/lab-gpu8.yml", "gpu_product: NVIDIA B200\n", "gpu_product: NVIDIA B200\ngpu_type: h100\n"), [
+        'site/models/lab-gpu8.yml: gpu_type: "h100" is no part of "NVIDIA B200" (correct one of the two)',
+    ]),
+    (change("models/lab-gpu8.yml", "gpu_product: NVIDIA B200\n", "gpu_product: NVIDIA H100 80GB HBM3\ngpu_type: h100_80gb\n"), []),
     (change("environments/A.yml", "kinds: [gpu]", "kinds: [gpus]"), [
         'site/environments/A.yml:3: kinds: unknown kind "gpus" (did you mean "gpu"?)',
     ]),

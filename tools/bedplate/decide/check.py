@@ -103,6 +103,17 @@ def _nic_counts(contents: Contents) -> Iterator[Fault]:
             yield Fault(contents.fleet.csv_file, node.line, found, "correct one of the two")
 
 
+def _gpu_types(contents: Contents) -> Iterator[Fault]:
+    """The scheduler's name of GPUs is a part of what they are called: rules and Slurm tell machines apart by it."""
+    for name, model in contents.models.items():
+        if model is None or model.gpu_type is None or model.gpu_product is None:
+            continue
+        # As Slurm compares it with what NVML says: "NVIDIA H100 80GB HBM3" is nvidia_h100_80gb_hbm3.
+        if model.gpu_type.lower() not in model.gpu_product.lower().replace(" ", "_"):
+            found = f'gpu_type: "{model.gpu_type}" is no part of "{model.gpu_product}"'
+            yield Fault(contents.shown(f"models/{name}.yml"), None, found, "correct one of the two")
+
+
 def _environment_kinds(contents: Contents) -> Iterator[Fault]:
     """An environment is for kinds that the fleet has, and for the hardware of each of them."""
     fleet = contents.fleet
@@ -200,6 +211,7 @@ def _archive_keys(contents: Contents, *, online: bool) -> Iterator[Fault]:
 RULES: tuple[Callable[[Contents], Iterator[Fault]], ...] = (
     _kind_models,
     _nic_counts,
+    _gpu_types,
     _environment_kinds,
     _controllers,
     _image_definitions,
