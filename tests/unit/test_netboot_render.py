@@ -74,7 +74,7 @@ def test_a_node_of_each_model_is_rendered_byte_for_byte(made: Recipe, model: str
 def test_the_files_of_the_boot_server_are_rendered_byte_for_byte(made: Recipe) -> None:
     common = made.common()
     hosts = [line for line in common["dnsmasq.conf"].splitlines() if line.startswith("dhcp-host=")]
-    assert len(hosts) == 15
+    assert len(hosts) == 14
     common["dnsmasq.conf"] = "".join(
         f"{line}\n"
         for line in common["dnsmasq.conf"].splitlines()
