@@ -1,6 +1,6 @@
 """What a converge that changes nothing costs its controller: ours, against the same roles with Ansible's defaults.
 
-    python benchmarks/converge.py [--environment A] [--pairs 3] [--json]
+    python benchmarks/converge.py [--environment A] [--nodes n1,n2] [--pairs 3] [--json]
 
 Needs a running lab (`bedplate lab up`) whose nodes run the environment already. "bedplate" is playbooks/site.yml as
 it is: plan, gates, every step in the ledger, preflight, drain, all roles, verification, return. "stock" is a play
@@ -69,22 +69,23 @@ def main() -> None:
     """Measure, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--environment", default="A")
+    parser.add_argument("--nodes", help="names with commas; all that the environment is for")
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     try:
-        found = measure(given.environment, given.pairs)
+        found = measure(given.environment, given.pairs, given.nodes)
     except BedplateError as fault:
         sys.exit(str(fault))
     print(json.dumps(found, indent=2, sort_keys=True) if given.json else table(found))
 
 
-def measure(environment: str, pairs: int) -> dict[str, dict[str, float]]:
+def measure(environment: str, pairs: int, only: str | None) -> dict[str, dict[str, float]]:
     """Pairs of runs, in turns; medians, and the medians of the pairs' ratios."""
     for name, text in (("ansible.cfg", CONFIGURATION), ("stock.yml", PLAY)):
         on("ctl", ["install", "-D", "-m", "644", "/dev/stdin", f"{STOCK}/{name}"], stdin=text)
-    ours = ["ansible-playbook", "playbooks/site.yml", "-e", f"target={environment}"]
-    timed(ours)  # the first run fills caches, and tells whether there is anything to change
+    ours = ["ansible-playbook", "playbooks/site.yml", "-e", f"target={environment}", *(["--limit", only] if only else [])]
+    # The first run fills caches, and tells which nodes there are.
     nodes = ",".join(match[0] for match in RECAP.findall(timed_output(ours)))
     stock = ["ansible-playbook", f"{STOCK}/stock.yml", "-e", f"target={environment}", "-e", f"nodes={nodes}"]
     costs: dict[str, list[Cost]] = {"bedplate": [], "stock": []}
