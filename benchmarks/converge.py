@@ -84,7 +84,8 @@ def measure(environment: str, pairs: int, only: str | None) -> dict[str, dict[st
     """Pairs of runs, in turns; medians, and the medians of the pairs' ratios."""
     for name, text in (("ansible.cfg", CONFIGURATION), ("stock.yml", PLAY)):
         on("ctl", ["install", "-D", "-m", "644", "/dev/stdin", f"{STOCK}/{name}"], stdin=text)
-    ours = ["ansible-playbook", "playbooks/site.yml", "-e", f"target={environment}", *(["--limit", only] if only else [])]
+    ours = ["ansible-playbook", "playbooks/site.yml", "-e", f"target={environment}"]
+    ours += ["--limit", only] if only else []
     # The first run fills caches, and tells which nodes there are.
     nodes = ",".join(match[0] for match in RECAP.findall(timed_output(ours)))
     stock = ["ansible-playbook", f"{STOCK}/stock.yml", "-e", f"target={environment}", "-e", f"nodes={nodes}"]
