@@ -161,6 +161,8 @@ def test_device_files_are_there_before_the_cdi_specification_that_lists_them(sit
     assert "/dev/nvidia-uvm" in cat("/run/cdi/nvidia.yaml")
     before = on(NODE, ["systemctl", "show", "-p", "Before", "bedplate-gpu-nodes.service"]).out
     assert {"nvidia-cdi-refresh.service", "docker.service", "slurmd.service"} <= set(before.partition("=")[2].split())
+    after = on(NODE, ["systemctl", "show", "-p", "After", "docker.service"]).out
+    assert "nvidia-cdi-refresh.service" in after.partition("=")[2].split(), "a container may start before it"
 
 
 def test_nothing_changes_a_node_by_itself(site: None) -> None:
@@ -181,35 +183,61 @@ def test_nvlsm_is_started_by_the_vendors_own_script(site: None) -> None:
 # --- drift and repair -------------------------------------------------------------------------------
 
 
-def test_a_library_upgraded_behind_our_back_is_found_and_repaired(site: None) -> None:
-    """NVIDIA's "Driver/library version mismatch" after an unattended upgrade."""
+def test_what_was_upgraded_behind_our_back_is_found_and_repaired(site: None) -> None:
+    """NVIDIA's "Driver/library version mismatch" after an unattended upgrade, which Fabric Manager takes part in."""
     upgraded = shell(
         "rm -f /etc/apt/preferences.d/bedplate.pref; apt-mark -qq unhold 'nvidia-*' 'libnvidia-*' > /dev/null;"
         "apt-get -qq -y install libnvidia-compute-570=570.172.08-0ubuntu1 nvidia-utils-570=570.172.08-0ubuntu1 "
         "nvidia-driver-570-open=570.172.08-0ubuntu1 nvidia-dkms-570-open=570.172.08-0ubuntu1 "
-        "nvidia-compute-utils-570=570.172.08-0ubuntu1"
+        "nvidia-compute-utils-570=570.172.08-0ubuntu1 nvidia-fabricmanager-570=570.172.08-1"
     )
     assert upgraded.code == 0, upgraded.err
     assert "Driver/library version mismatch" in on(NODE, ["nvidia-smi"], check=False).out
+    assert on(NODE, ["systemctl", "restart", "nvidia-fabricmanager"], check=False).code != 0
+    assert f"version 570.172.08 don't match with driver version {OLD}" in cat("/var/log/fabricmanager.log")
     found = bedplate("verify", "H1", "--nodes", NODE)
     assert found.code == 5
     assert "libnvidia-ml is 570.172.08 (Driver/library version mismatch)" in found.out
+    assert f"Fabric Manager is 570.172.08, the loaded driver is {OLD}" in found.out
     assert "not held: " in found.out
+    assert "apt-get dist-upgrade would: Inst " in found.out
     playbook("site", "H1")
     assert bedplate("verify", "H1", "--nodes", NODE).code == 0
 
 
-def test_a_package_held_at_another_version_is_repaired_and_held_again(site: None) -> None:
-    """apt passes over a held package in silence, exit code 0."""
+def test_a_package_pinned_and_held_at_another_version_is_repaired_and_held_again(site: None) -> None:
+    """apt passes over a held package in silence, exit code 0; the pin is as nvidia-driver-pinning-580 leaves one."""
     assert shell("dpkg-query -W -f '${db:Status-Want}' nvlsm").out == "hold"
+    pin = "/etc/apt/preferences.d/nvidia-driver-pin"
+    on(NODE, ["tee", pin], stdin="Package: nvlsm\nPin: version 2025.10.14-*\nPin-Priority: 1002\n")
     shell(
-        "rm -f /etc/apt/preferences.d/bedplate.pref; apt-mark -qq unhold nvlsm;"
+        "apt-mark -qq unhold nvlsm;"
         "sed -i 's/^Suites: .*/Suites: b/' /etc/apt/sources.list.d/bedplate.sources; apt-get -qq update;"
-        "apt-get -qq -y install nvlsm=2025.10.14-1; apt-mark -qq hold nvlsm"
+        "apt-get -qq -y install nvlsm; apt-mark -qq hold nvlsm"
     )
     assert "2025.10.14-1" in shell("dpkg-query -W nvlsm").out
+    assert f"pins beside the lock: {pin}" in bedplate("verify", "H1", "--nodes", NODE).out
     playbook("site", "H1")
     assert shell("dpkg-query -W -f '${Version} ${db:Status-Want}' nvlsm").out == "2025.06.11-1 hold"
+    assert on(NODE, ["ls", "/etc/apt/preferences.d"]).out == "bedplate.pref\n"
+
+
+def test_without_mlx5_ib_the_node_is_taken_for_another_one_and_verification_and_role_say_so(site: None) -> None:
+    """Fabric Manager runs all the same, without NVLSM: the fabric stays "In Progress" on every GPU."""
+    place = "/usr/local/lib/lab-kernel/modules/mlx5_ib"
+    shell(f"mv {place} {place}.away; rm -r /sys/module/mlx5_ib /sys/class/infiniband/mlx5_*")
+    try:
+        on(NODE, ["systemctl", "restart", "nvidia-fabricmanager"])
+        journal = on(NODE, ["journalctl", "-u", "nvidia-fabricmanager", "-n", "20", "--no-pager"]).out
+        assert "Detected Pre-NVL5 system" in journal
+        found = bedplate("verify", "H1", "--nodes", NODE).out
+        assert "not loaded: mlx5_ib" in found
+        assert "fabric of 8 GPUs: In Progress, N/A" in found
+        refused = playbook("site", "H1", check=False)
+        assert "kernel module mlx5_ib, which Fabric Manager (it starts NVLSM) needs, cannot be loaded" in refused
+    finally:
+        shell(f"mv {place}.away {place}; modprobe mlx5_ib; systemctl restart nvidia-fabricmanager")
+    assert bedplate("verify", "H1", "--nodes", NODE).code == 0
 
 
 def test_a_kernel_module_that_is_missing_is_named_by_verification_and_by_the_role(site: None) -> None:
