@@ -146,7 +146,8 @@ def test_a_second_converge_changes_nothing(cluster: Places, environment: str, ma
 
 def test_check_mode_predicts_what_converge_does_and_does_nothing(cluster: Places) -> None:
     bedplate("rollout", "N1", "--yes", "--nodes", "n2")  # wherever other tests left it
-    shell("n2", "echo '# a file that beats the controllers' > /etc/slurm/slurm.conf; rm /etc/slurm/prolog.d/50-enroot")
+    beats = ("/etc/slurm/slurm.conf", "/etc/slurm/gres.conf")  # also where it is empty
+    shell("n2", f"echo '# by hand' > {beats[0]}; : > {beats[1]}; rm /etc/slurm/prolog.d/50-enroot")
     shell(SERVICES_HOST, "sacctmgr -i modify qos small set priority=7")
     shell(SERVICES_HOST, "sed -i s/^ResumeTimeout.*/ResumeTimeout=60/ /etc/slurm/slurm.conf")
     for environment, limit in (("N1", "n2"), ("S", SERVICES_HOST)):
@@ -155,14 +156,15 @@ def test_check_mode_predicts_what_converge_does_and_does_nothing(cluster: Places
             _, out = playbook("site", "-e", f"target={environment}", "--limit", limit, *mode)
             tasks = re.findall(r"^TASK \[(.*?)\] \*+\n((?:(?!TASK|PLAY).*\n)*)", out, re.MULTILINE)
             changes.append({name for name, said in tasks if "changed: " in said})
-            if mode:
-                assert on("n2", ["test", "-e", "/etc/slurm/slurm.conf"]).code == 0
+            if mode and limit == "n2":
+                assert on("n2", ["ls", *beats]).code == 0
         assert changes[0] == changes[1]
         assert changes[0]
-    assert on("n2", ["test", "-e", "/etc/slurm/slurm.conf"], check=False).code == 1
+    assert on("n2", ["ls", *beats], check=False).out == ""
     assert "small|100" in shell(SERVICES_HOST, "sacctmgr -nP show qos format=name,priority").out
     assert "ResumeTimeout           = 1800 sec" in shell("n1", "scontrol show config | grep ResumeTimeout").out
     idle("n2")
+    assert shell("n2", "sinfo -h -n n2 -N -o %G | sort -u").out == "gpu:b200:8\n"
 
 
 def test_a_change_waits_for_the_job_of_a_node_and_the_job_is_not_harmed(cluster: Places) -> None:
