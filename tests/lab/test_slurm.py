@@ -221,8 +221,17 @@ def test_a_node_that_somebody_else_drained_is_changed_and_stays_drained(cluster:
         shell(SERVICES_HOST, "scontrol update nodename=n3 state=resume")
 
 
-def test_a_node_with_seven_of_eight_gpus_is_named_and_not_given_back(cluster: Places) -> None:
+def test_a_node_with_seven_of_eight_gpus_gets_no_job_is_named_and_not_given_back(cluster: Places) -> None:
     on("n4", ["rm", "/dev/nvidia7"])
+    submit = "sbatch --parsable --partition=spare --nodelist=n4 --time=1 --output=/dev/null --wrap true"
+    number = user("bob", submit).out.strip()
+    wait_for("Slurm's drain", lambda: "DRAIN" in node("n4")[0])
+    assert node("n4")[1] == "Prolog error"
+    assert f"job {number}: /dev/nvidia7 is missing" in shell("n4", "journalctl -q -t bedplate-prolog -o cat").out
+    shown = shell(SERVICES_HOST, f"scontrol show job {number}").out
+    assert "JobState=PENDING Reason=launch_failed_requeued_held" in shown, "it is queued again"
+    assert "Restarts=1" in shown
+    shell(SERVICES_HOST, f"scancel {number}; scontrol update nodename=n4 state=resume")
     code, _ = playbook("site", "-e", "target=N1", "--limit", "n4", check=False)
     assert code != 0
     assert "n4 has 7 of 8 GPUs: /dev/nvidia7 is missing" in failed("n4")
@@ -283,19 +292,28 @@ def test_a_plug_in_of_another_slurm_is_refused_before_any_node_changes(cluster: 
     bedplate("rollout", "N1", "--yes", "--nodes", "n2")
 
 
-def test_a_plug_in_that_somebody_put_there_is_refused_with_the_way_to_mend_it(cluster: Places) -> None:
-    plugin = f"/{slurmparts.PLUGIN}"
+def test_a_node_that_could_run_no_image_is_refused_with_the_way_to_mend_it(cluster: Places) -> None:
+    """n1: too little room for Enroot; n2: another plug-in; n3: Enroot's directory is a share."""
+    plugin, enroot = f"/{slurmparts.PLUGIN}", "/var/lib/enroot"
     wrong = next(cluster.cache.glob("spank-*/other.so")).read_bytes()
+    shell("n1", f"mkdir -p {enroot}; mount -t tmpfs -o size=64k tmpfs {enroot}")
     on("n2", ["cp", "-p", plugin, "/root/kept.so"])
     on("n2", ["sh", "-c", f"base64 --decode > {plugin}"], stdin=base64.b64encode(wrong).decode())
+    share = f"#!/bin/sh\necho Avail Type Mounted on\necho 1000000000000 nfs4 {enroot}\n"
+    on("n3", ["sh", "-c", "cat > /usr/local/bin/df; chmod 755 /usr/local/bin/df"], stdin=share)
+    three = ("n1", "n2", "n3")
     try:
-        code, _ = playbook("site", "-e", "target=N1", "--limit", "n2", check=False)
+        code, _ = playbook("site", "-e", "target=N1", "--limit", ",".join(three), check=False)
         assert code != 0
+        assert re.search(f"^{enroot} lies on tmpfs with [0-9]+ bytes free, mounted at {enroot}; it needs", failed("n1"))
         assert "somebody put another file there (run: apt-get install --reinstall nvslurm-plugin-pyxis=" in failed("n2")
-        assert node("n2")[0] == {"IDLE"}
+        assert f"{enroot} lies on nfs4 with 1000000000000 bytes free" in failed("n3")
+        assert [node(name)[0] for name in three] == [{"IDLE"}] * 3
     finally:
+        shell("n1", f"umount {enroot}")
         on("n2", ["mv", "/root/kept.so", plugin])
-    bedplate("rollout", "N1", "--yes", "--nodes", "n2")
+        on("n3", ["rm", "/usr/local/bin/df"])
+    bedplate("rollout", "N1", "--yes", "--nodes", ",".join(three))
 
 
 def test_without_controllers_nothing_begins(cluster: Places) -> None:
@@ -342,19 +360,47 @@ def test_the_commands_of_the_runbooks_do_what_they_say(cluster: Places, page: st
     assert done.code == 0, f"docs/operations/{page}.md: {script}{done.out}{done.err}"
 
 
-def test_an_upgrade_of_the_controllers_keeps_database_state_and_jobs(cluster: Places) -> None:
+@pytest.fixture(scope="module")
+def version(cluster: Places) -> str:
+    """Slurm's version on the controllers; S2 is locked, which has a later one."""
     text = on(CONTROLLER, ["cat", f"{SITE}/environments/S.yml"]).out
+    there: str = re.findall(r'slurmctld: "([^"]+)"', text)[0]
     text = text.replace("environment: S\n", "environment: S2\n").replace("suite: a", "suite: b")
-    version = re.findall(r'slurmctld: "([^"]+)"', text)[0]
-    on(CONTROLLER, ["tee", f"{SITE}/environments/S2.yml"], stdin=text.replace(version, version + slurmparts.LATER))
+    on(CONTROLLER, ["tee", f"{SITE}/environments/S2.yml"], stdin=text.replace(there, there + slurmparts.LATER))
     bedplate("lock", "S2")
+    return there
+
+
+# mariadb-dump where the disk is full just before its end.
+HALF = """\
+#!/bin/sh
+/usr/bin/mariadb-dump "$@" || exit
+for word; do case $word in --result-file=*) truncate --size=-100 "${word#*=}" ;; esac; done
+"""
+
+
+def test_half_a_dump_upgrades_nothing_and_accounting_goes_on(version: str) -> None:
+    fake = "/usr/local/bin/mariadb-dump"
+    on(SERVICES_HOST, ["sh", "-c", f"cat > {fake}; chmod 755 {fake}"], stdin=HALF)
+    try:
+        refused = bedplate("rollout", "S2", "--yes", check=False)
+    finally:
+        on(SERVICES_HOST, ["rm", fake])
+    assert refused.code != 0
+    assert "slurm_acct_db.sql.part is not whole: nothing was upgraded" in failed(SERVICES_HOST)
+    assert shell(SERVICES_HOST, "dpkg-query -W -f='${Version}' slurmdbd").out == version
+    assert shell(SERVICES_HOST, "systemctl is-active mariadb slurmdbd slurmctld").out == "active\n" * 3
+    assert "SlurmdTimeout           = 300 sec" in shell("n1", "scontrol show config | grep SlurmdTimeout").out
+
+
+def test_an_upgrade_of_the_controllers_keeps_database_state_and_jobs(version: str) -> None:
     with job("alice", "sleep 600", "--nodelist=n1", "--gres=gpu:1", "--time=30") as number:
         bedplate("rollout", "S2", "--yes")
         assert shell(SERVICES_HOST, "dpkg-query -W -f='${Version}' slurmdbd").out == version + slurmparts.LATER
         dumps = shell(
             SERVICES_HOST, "cd /var/lib/bedplate/slurm-dumps; stat -c '%a %n' *; tail -n1 */*.sql; ls */*.tar"
         ).out
-        assert dumps.startswith("700 ")
+        assert f"700 slurmctld-{version}+slurmdbd-{version}\n" in dumps
         assert "Dump completed" in dumps
         assert f"slurmdbd-{version}" in dumps
         assert "slurmctld.tar" in dumps
