@@ -6,7 +6,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from bedplate.sources import checkout
 from bedplate.sources.apt import Source, open_archive
 from bedplate.sources.aptly import Aptly
 from bedplate.sources.files import write_whole
+from bedplate.sources.signature import secret_key
 from unit.apt_archive import Key, StubArchive
 from unit.archive_sample import Broken, Sample, sample
 from unit.lock_sample import document
@@ -49,10 +52,17 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Key, Key]]:
         key.close()
 
 
+@contextmanager
+def short() -> Iterator[Path]:
+    """A directory for gpg: pytest's own may be too long for the sockets of an agent."""
+    with tempfile.TemporaryDirectory(prefix="bp-") as name:
+        yield Path(name)
+
+
 @pytest.fixture(scope="module")
-def once(tmp_path_factory: pytest.TempPathFactory, keys: tuple[Key, Key]) -> Iterator[tuple[Sample, Broken]]:
+def once(keys: tuple[Key, Key]) -> Iterator[tuple[Sample, Broken]]:
     """Suite A with driver 580.1; then upstream moves to 580.2 alone, and suite B has that."""
-    with sample(tmp_path_factory.mktemp("archive") / "s", *keys) as (made, broken):
+    with short() as place, sample(place / "s", *keys) as (made, broken):
         made.mirror()
         made.freeze("A")
         made.publish("A")
@@ -66,9 +76,9 @@ def once(tmp_path_factory: pytest.TempPathFactory, keys: tuple[Key, Key]) -> Ite
 
 
 @pytest.fixture
-def own(tmp_path: Path, keys: tuple[Key, Key]) -> Iterator[tuple[Sample, Broken]]:
+def own(keys: tuple[Key, Key]) -> Iterator[tuple[Sample, Broken]]:
     """The test's own, with nothing mirrored yet."""
-    with sample(tmp_path / "s", *keys) as made:
+    with short() as place, sample(place / "s", *keys) as made:
         yield made
 
 
@@ -382,6 +392,13 @@ def test_a_signing_key_that_is_not_there_or_not_the_sites_is_refused(own: tuple[
     (made.site.root / "keys/archive.asc").write_text("no key\n")
     with pytest.raises(BadInput, match=r"keys/archive.asc holds no public key"):
         made.publish("A")
+
+
+def test_a_keyring_in_too_long_a_path_is_told_as_what_it_is(tmp_path: Path) -> None:
+    home = tmp_path / ("x" * 100)
+    home.mkdir(mode=0o700)
+    with pytest.raises(BadInput, match=r"gpg has no agent there: the path of its socket S.gpg-agent.browser would have"):
+        secret_key(home, "archive@example.invalid")
 
 
 @pytest.mark.parametrize("word", ["", ".a", "a/b", "-x", "a b", "../x"])

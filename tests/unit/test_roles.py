@@ -121,7 +121,7 @@ def test_a_role_with_a_preflight_has_the_tasks_and_the_entry_point() -> None:
 def program(*words: str | Path, **env: str) -> None:
     done = subprocess.run(
         [Path(sys.executable).with_name(str(words[0])), *words[1:]],
-        check=False, cwd=ROOT, capture_output=True, text=True, timeout=300, env=os.environ | env,
+        check=False, cwd=ROOT, capture_output=True, text=True, timeout=1800, env=os.environ | env,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 

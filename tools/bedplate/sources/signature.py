@@ -82,15 +82,30 @@ def secret_key(home: Path, user: str) -> str:
     """The fingerprint of the one secret key that a user ID or fingerprint means.
 
     Raises:
-        BadInput: there is none, or several.
+        BadInput: there is none, or several, or gpg cannot ask its agent.
     """
     listed = gpg(home, "--with-colons", "--list-secret-keys", user) if home.is_dir() else None
+    if listed is not None and "connect to the agent" in listed.err:
+        raise BadInput(f"{home}: gpg has no agent there: {_no_agent(home, listed)}")
     found = list(_fingerprints(listed.out if listed else "", "sec"))
     if len(found) != 1:
         many = f"{len(found)} secret keys: {', '.join(found)}" if found else "no secret key"
         remedy = "name one of them by its fingerprint" if found else "make or import it: docs/archive.md"
         raise BadInput(f"{home} has {many} for {user} ({remedy})")
     return found[0]
+
+
+# The longest of the sockets that gpg-agent makes, and what the kernel takes for the path of one (unix(7)).
+_SOCKET, _SOCKET_BYTES = "S.gpg-agent.browser", 107
+
+
+def _no_agent(home: Path, listed: Finished) -> str:
+    taken = len(bytes(home / _SOCKET))
+    if taken > _SOCKET_BYTES:
+        return (
+            f"the path of its socket {_SOCKET} would have {taken} bytes, {_SOCKET_BYTES} are possible (a shorter directory)"
+        )
+    return listed.err.strip().splitlines()[0]
 
 
 @contextlib.contextmanager
