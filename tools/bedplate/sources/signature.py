@@ -102,9 +102,7 @@ _SOCKET, _SOCKET_BYTES = "S.gpg-agent.browser", 107
 def _no_agent(home: Path, listed: Finished) -> str:
     taken = len(bytes(home / _SOCKET))
     if taken > _SOCKET_BYTES:
-        return (
-            f"the path of its socket {_SOCKET} would have {taken} bytes, {_SOCKET_BYTES} are possible (a shorter directory)"
-        )
+        return f"its socket {_SOCKET} would have a path of {taken} bytes, {_SOCKET_BYTES} are possible (move it)"
     return listed.err.strip().splitlines()[0]
 
 
