@@ -20,6 +20,7 @@ spec.loader.exec_module(reference)
 COMMANDS = reference.commands(reference.bedplate, "bedplate")
 
 
+@pytest.mark.slow
 def test_the_page_of_commands_is_what_the_commands_say() -> None:
     written = (ROOT / "docs/commands.md").read_text()
     # In a process of its own: click keeps the help options that a command had first, in whatever test that was.

@@ -27,6 +27,7 @@ def made() -> dict[str, str]:
     return pages
 
 
+@pytest.mark.slow
 def test_the_pages_of_roles_are_what_the_roles_say(made: dict[str, str]) -> None:
     written = {path.name: path.read_text() for path in PAGES.glob("*.md")}
     differing = sorted(name for name in made.keys() | written.keys() if made.get(name) != written.get(name))

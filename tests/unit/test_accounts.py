@@ -185,6 +185,7 @@ class Accounting:
         return Found("".join(f"{c}\n" for c in self.clusters), qos, accounts, own + users)
 
 
+@pytest.mark.slow
 @given(trees(), trees())
 def test_whatever_was_there_after_the_commands_there_is_nothing_to_do(
     before: list[Account], wanted: list[Account]

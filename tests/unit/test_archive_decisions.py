@@ -175,6 +175,7 @@ def test_a_release_lists_files_and_an_index_packages() -> None:
     assert list(index_files("")) == []
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.dictionaries(

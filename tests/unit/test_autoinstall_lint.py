@@ -339,6 +339,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(place=st.sampled_from(mappings(DATA)), key=WORDS, value=VALUES)
 def test_no_file_with_an_unknown_key_anywhere_passes(place: tuple[Any, ...], key: str, value: Any) -> None:
@@ -358,6 +359,7 @@ def test_no_file_with_an_unknown_key_anywhere_passes(place: tuple[Any, ...], key
     assert any(key in str(finding) for finding in told), text
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(place=st.sampled_from(mappings(DATA)), value=VALUES, choice=st.integers(0, 10_000))
 def test_whatever_a_value_is_the_lint_ends(place: tuple[Any, ...], value: Any, choice: int) -> None:
@@ -389,6 +391,7 @@ def test_whatever_a_boot_line_is_the_lint_ends(line: str) -> None:
     found(f"#!ipxe\nkernel autoinstall {line}", "x.ipxe")
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(command=st.text(" ;|&<>\n\"'`$()#-\\atrgeincuo/", max_size=60))
 def test_whatever_a_command_is_the_lint_ends(command: str) -> None:

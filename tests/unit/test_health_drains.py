@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -108,6 +109,7 @@ EVENTS = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(events=EVENTS, foreign=st.sets(st.integers(0, FLEET - 1), max_size=20))
 def test_whatever_happens_the_invariants_hold(

@@ -93,6 +93,7 @@ def test_every_node_has_a_row_whatever_becomes_of_it(nodes: Fleet) -> None:
     assert {event.body["verdict"] for event in nodes.events("health.judged")} == {ERROR}
 
 
+@pytest.mark.slow
 def test_what_the_kernel_reported_before_a_time_was_dealt_with(nodes: Fleet) -> None:
     said = {"__REALTIME_TIMESTAMP": "1795000000000000", "MESSAGE": "NVRM: Xid (PCI:0000:1b:00): 48, DBE"}
     edit(nodes, "n1", "journal", "-- cursor", json.dumps(said) + "\n-- cursor")  # 2026-11-18T11:06:40Z

@@ -70,6 +70,7 @@ def test_every_probe_is_read_by_a_check_and_whole_answers_pass(base: str, probe:
     assert passing(base, probe, replay(base).raws[probe]) == [check.id for check in readers(probe, base)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("base", "probe"), [pair for pair in PAIRS if pair[1] not in SAME])
 def test_no_truncation_of_an_answer_passes(base: str, probe: str) -> None:
     text = replay(base).raws[probe].out

@@ -187,6 +187,7 @@ def packages(fakes: Path, wanted: dict[str, str], **more: Any) -> dict[str, Any]
     return call("packages", str(fakes), wanted=items, pins=str(fakes.parent / "pins"), **more)
 
 
+@pytest.mark.slow
 def test_a_held_package_is_changed_and_held_again_and_the_other_branch_goes(fakes: Path) -> None:
     state(fakes, {"dpkg": ["1", False], "nvidia-driver-570": ["570", True], "nvlsm": ["1", True]})
     said = packages(fakes, {"nvidia-driver-580": "580", "nvlsm": "2"}, families=["nvidia-driver-.*"])
@@ -196,6 +197,7 @@ def test_a_held_package_is_changed_and_held_again_and_the_other_branch_goes(fake
     assert not packages(fakes, {"nvidia-driver-580": "580", "nvlsm": "2"}, families=["nvidia-driver-.*"])["changed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state_now", ["unpacked", "half-configured", "half-installed", "triggers-awaited"])
 def test_what_a_failed_transaction_left_in_between_goes_and_what_was_only_removed_is_left(
     fakes: Path, state_now: str

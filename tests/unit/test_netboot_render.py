@@ -401,6 +401,7 @@ def run(site: Path, *words: str | Path) -> Any:
     )
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_the_recipe_says_and_nothing_half(site: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = run(site, "--nodes", "gpu[001-002]", "--out", out, "--json")
@@ -422,6 +423,7 @@ def test_the_command_writes_what_the_recipe_says_and_nothing_half(site: Path, tm
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.slow
 def test_arm_names_what_will_be_wiped_asks_and_then_arms(site: Path, tmp_path: Path) -> None:
     replace_in(site / "fleet.yml", "example: true", "example: false")
     text = (site / "fleet.yml").read_text()
@@ -462,6 +464,7 @@ def test_a_directory_of_somebody_else_is_left_alone(site: Path, tmp_path: Path) 
     assert (tmp_path / "out/thesis.tex").read_text() == "x"
 
 
+@pytest.mark.slow
 def test_a_vault_that_is_not_encrypted_or_not_opened_is_bad_input(site: Path) -> None:
     (site.parent / "password").write_text("wrong\n")
     done = run(site)
@@ -473,6 +476,7 @@ def test_a_vault_that_is_not_encrypted_or_not_opened_is_bad_input(site: Path) ->
     assert "ansible-vault create" in str(run(site).exception)
 
 
+@pytest.mark.slow
 def test_a_vault_without_the_keys_of_a_seed_is_bad_input(site: Path) -> None:
     (site / "vault.yml").write_text("netboot_password_hash: 12\n")
     ansible_vault("encrypt", site / "vault.yml", site.parent / "password")

@@ -287,6 +287,7 @@ def test_many_machines_at_once_are_each_answered(place: Place) -> None:
     assert (len(answers), sum(answers)) == (48, 24)
 
 
+@pytest.mark.slow
 def test_a_killed_server_goes_on_where_it_was(place: Place) -> None:
     """In a process of its own, which is killed between the seed and the inventory."""
     place.arm("gpu001")

@@ -349,6 +349,7 @@ def test_what_is_wrong_with_logins_is_told_without_them(text: str, found: str) -
     assert "12345" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_logins_come_out_of_the_encrypted_vault(tmp_path: Path) -> None:
     (tmp_path / "word").write_text("x\n")
     (tmp_path / "vault.yml").write_text("bmc_user: 'a'\nbmc_password: 'p'\n")

@@ -99,6 +99,7 @@ def test_the_kernels_line_and_the_locks_kernel_are_what_grub_is_told() -> None:
     assert 'GRUB_DEFAULT="gnulinux-6.1.0-50-cloud-amd64-advanced-$(grub-probe --target=fs_uuid /)"\n' in told
 
 
+@pytest.mark.slow
 def test_every_template_is_rendered_by_one_of_these() -> None:
     written = set[str]()
     for name in SITE.environment_names():

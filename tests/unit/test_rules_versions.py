@@ -19,6 +19,7 @@ def dpkg(left: str, sign: str, right: str) -> bool:
     return subprocess.run(["dpkg", "--compare-versions", left, sign, right], check=False).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("dpkg") is None, reason="no dpkg here")
 @settings(max_examples=300, deadline=None)
 @given(VERSION, VERSION)
