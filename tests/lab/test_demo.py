@@ -16,7 +16,7 @@ from lab.places import SERVICES_HOST, Places
 from lab.run import inside, on
 from lab.slurm import accounted, idle, image, job, node, runs, user, wait_for
 
-pytestmark = pytest.mark.lab
+pytestmark = pytest.mark.lab(minutes=25)
 CTL = "ctl"
 
 

@@ -13,7 +13,7 @@ from bedplate.process import Finished, run
 from lab.places import Places
 from lab.run import on
 
-pytestmark = pytest.mark.lab
+pytestmark = pytest.mark.lab(minutes=10)
 CTL, NODE, SERVICES = "ctl", "n1", "svc"
 SITE = "/var/lib/bedplate/site"
 OLD, NEW = "570.133.20", "580.126.20"

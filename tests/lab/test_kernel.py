@@ -14,7 +14,7 @@ from lab.places import BRIDGE_ADDRESS, GUEST, Places
 from lab.run import on
 from lab.steps import Steps
 
-pytestmark = pytest.mark.lab
+pytestmark = pytest.mark.lab(minutes=15)
 
 SITE = "/var/lib/bedplate/guest-site"
 

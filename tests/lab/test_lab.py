@@ -21,7 +21,7 @@ from lab.run import on
 from lab.standins import LABEL
 from lab.steps import Steps
 
-pytestmark = pytest.mark.lab
+pytestmark = pytest.mark.lab(minutes=4)
 PATIENCE_S = 300.0  # seconds are expected; a machine with other work takes a minute
 
 SOURCE = """\

@@ -16,7 +16,7 @@ from lab.places import CHECKOUT, CONTROLLER, SERVICES_HOST, SITE, Places
 from lab.run import inside, on
 from lab.slurm import PATIENCE_S, accounted, idle, image, job, node, runs, shell, user, wait_for
 
-pytestmark = pytest.mark.lab
+pytestmark = pytest.mark.lab(minutes=25)
 NODES = ("n1", "n2", "n3", "n4")  # n1 and n2 are of training, n3 and n4 of spare
 RUNBOOKS = sorted((CHECKOUT / "docs/operations").glob("*.md"))
 
