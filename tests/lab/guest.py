@@ -145,7 +145,7 @@ def start(places: Places, disk: Disk) -> None:
     machine.start(
         places, GUEST,
         ["qemu-system-x86_64", "-name", f"{places.name}-{GUEST}", "-machine", "q35", "-accel", "tcg,thread=multi",
-         "-cpu", "Nehalem,+rdrand", "-smp", "1", "-m", str(MEMORY_MIB), "-display", "none", "-serial", "stdio",
+         "-cpu", "Nehalem,+rdrand", "-smp", "2", "-m", str(MEMORY_MIB), "-display", "none", "-serial", "stdio",
          "-monitor", "none", "-smbios", "type=1,serial=LAB-GUEST,manufacturer=Bedplate lab,product=stand-in",
          "-drive", f"if=pflash,format=raw,readonly=on,file={FIRMWARE}/OVMF_CODE_4M.fd",
          "-drive", f"if=pflash,format=raw,file={disk.variables}",
