@@ -2,27 +2,23 @@
 
 from collections.abc import Iterator
 
-from bedplate.decide.packages import slurm_daemon
 from bedplate.decide.rule import Finding, Rule, fault
-from bedplate.decide.rules.slurm_skew import shown
+from bedplate.decide.rules.slurm_skew import earlier, shown
 from bedplate.decide.subject import Subject
 from bedplate.model.layers import Layer
 from bedplate.model.versions import numbers
 
 
 def _check(subject: Subject) -> Iterator[Finding]:
-    for item in subject.slurm():
-        daemon = slurm_daemon(item.name)
-        for name, packages in subject.previous.items() if daemon else ():
-            before = next((v for package, v in packages.items() if slurm_daemon(package) == daemon), None)
-            ours, theirs = numbers(item.version, 2), numbers(before, 2) if before else None
-            if before is not None and ours is not None and theirs is not None and ours < theirs:
-                yield fault(
-                    item, f"{item} is of release {shown(ours)}, nodes run scheduler {daemon} {before} of {name}:"
-                    " the older release does not read what the newer one wrote",
-                    f"stay on {shown(theirs)}; to go back all the same, restore the database and state of before, and"
-                    " say so in an exception",
-                )  # fmt: skip
+    for item, daemon, name, before in earlier(subject):
+        ours, theirs = numbers(item.version, 2), numbers(before, 2)
+        if ours is not None and theirs is not None and ours < theirs:
+            yield fault(
+                item, f"{item} is of release {shown(ours)}, nodes run scheduler {daemon} {before} of {name}:"
+                " the older release does not read what the newer one wrote",
+                f"stay on {shown(theirs)}; to go back all the same, restore the database and state of before, and"
+                " say so in an exception",
+            )  # fmt: skip
 
 
 RULE = Rule(

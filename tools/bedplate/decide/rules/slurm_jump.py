@@ -6,9 +6,8 @@ What is older than that slurmdbd refuses, and slurmctld starts without its jobs.
 
 from collections.abc import Iterator
 
-from bedplate.decide.packages import slurm_daemon
 from bedplate.decide.rule import Finding, Rule, fault, unknown
-from bedplate.decide.rules.slurm_skew import RELEASES, accepts, oldest, shown
+from bedplate.decide.rules.slurm_skew import RELEASES, accepts, earlier, oldest, shown
 from bedplate.decide.subject import Subject
 from bedplate.model.layers import Layer
 from bedplate.model.versions import numbers
@@ -17,26 +16,24 @@ KEEPERS = ("slurmdbd", "slurmctld")  # what a slurmd keeps is of its running job
 
 
 def _check(subject: Subject) -> Iterator[Finding]:
-    for item in subject.slurm():
-        if (daemon := slurm_daemon(item.name)) not in KEEPERS:
+    for item, daemon, name, before in earlier(subject):
+        if daemon not in KEEPERS:
             continue
-        for name, packages in subject.previous.items():
-            before = next((version for package, version in packages.items() if slurm_daemon(package) == daemon), None)
-            ours, theirs = numbers(item.version, 2), numbers(before, 2) if before else None
-            if before is None or (ours is not None and theirs is not None and ours < theirs):
-                continue  # the way back is SLURM-DOWNGRADE's
-            reads = accepts(ours, theirs) if ours is not None and theirs is not None else None
-            if ours is None or theirs is None or reads is None:
-                yield unknown(
-                    item, f"{item} and what {before} of {name} wrote: a release that is not known",
-                    "see Slurm's upgrade guide",
-                )  # fmt: skip
-            elif not reads:
-                yield fault(
-                    item, f"{item} does not read what {before} of {name} wrote: {shown(ours)} reads"
-                    f" {shown(oldest(ours))} and later",
-                    _way(theirs, ours),
-                )  # fmt: skip
+        ours, theirs = numbers(item.version, 2), numbers(before, 2)
+        if ours is not None and theirs is not None and ours < theirs:
+            continue  # the way back is SLURM-DOWNGRADE's
+        reads = accepts(ours, theirs) if ours is not None and theirs is not None else None
+        if ours is None or theirs is None or reads is None:
+            yield unknown(
+                item, f"{item} and what {before} of {name} wrote: a release that is not known",
+                "see Slurm's upgrade guide",
+            )  # fmt: skip
+        elif not reads:
+            yield fault(
+                item, f"{item} does not read what {before} of {name} wrote: {shown(ours)} reads"
+                f" {shown(oldest(ours))} and later",
+                _way(theirs, ours),
+            )  # fmt: skip
 
 
 def _way(old: tuple[int, ...], new: tuple[int, ...]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from bedplate.decide.packages import slurm_daemon
 from bedplate.decide.rule import Finding, Rule, fault, unknown
-from bedplate.decide.subject import Subject
+from bedplate.decide.subject import Item, Subject
 from bedplate.model.layers import Layer
 from bedplate.model.versions import numbers
 
@@ -35,6 +35,16 @@ def accepts(controller: tuple[int, ...], node: tuple[int, ...]) -> bool | None:
     if controller not in RELEASES or node not in RELEASES:
         return None
     return 0 <= RELEASES.index(controller) - RELEASES.index(node) <= _reach(controller)
+
+
+def earlier(subject: Subject) -> Iterator[tuple[Item, str, str, str]]:
+    """Each daemon that an environment before had too: its package now, daemon, that environment, its version there."""
+    for item in subject.slurm():
+        if daemon := slurm_daemon(item.name):
+            for name, packages in subject.previous.items():
+                before = next((there for package, there in packages.items() if slurm_daemon(package) == daemon), None)
+                if before:
+                    yield item, daemon, name, before
 
 
 def _check(subject: Subject) -> Iterator[Finding]:
