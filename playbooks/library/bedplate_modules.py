@@ -18,6 +18,13 @@ description:
 options:
   loaded: {description: Modules to load., type: list, elements: str, default: []}
   not_with: {description: Where one of these is loaded nothing is loaded., type: list, elements: str, default: []}
+  if_loaded:
+    description: >-
+      Kernel module to version. Where one of them is loaded in another version nothing is loaded: the kernel would
+      refuse it, and the reboot brings both. In check mode none counts as the right one, which converge would have
+      loaded.
+    type: dict
+    default: {}
   needed_by: {description: Who needs them, for messages., type: str, required: true}
 author: [Bedplate]
 """
@@ -30,7 +37,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-held_back_by: {description: Those of not_with that are loaded., returned: always, type: list}
+held_back_by:
+  description: Those of not_with that are loaded, and those of if_loaded that are not, in that version.
+  returned: always
+  type: list
 """
 
 SYSFS = "/sys/module"
@@ -40,14 +50,31 @@ def directory(name: str) -> str:
     return f"{SYSFS}/{name.replace('-', '_')}"
 
 
+def is_loaded(name: str, version: str, *, foretelling: bool) -> bool:
+    """Whether a kernel module is loaded in a version."""
+    try:
+        with open(f"{directory(name)}/version") as handle:
+            return handle.read().strip() == version
+    except OSError:
+        return foretelling
+
+
 def main() -> None:
     names = {"type": "list", "elements": "str", "default": []}
     module = AnsibleModule(
-        {"loaded": names, "not_with": names, "needed_by": {"type": "str", "required": True}},
+        {
+            "loaded": names, "not_with": names, "if_loaded": {"type": "dict", "default": {}},
+            "needed_by": {"type": "str", "required": True},
+        },
         supports_check_mode=True,
-    )
+    )  # fmt: skip
     given = module.params
     others = [name for name in given["not_with"] if os.path.isdir(directory(name))]
+    others += [
+        name
+        for name, version in given["if_loaded"].items()
+        if not is_loaded(name, version, foretelling=module.check_mode)
+    ]
     missing = [] if others else [name for name in given["loaded"] if not os.path.isdir(directory(name))]
     if not module.check_mode:
         faults = []

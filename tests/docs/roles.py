@@ -43,7 +43,8 @@ def _who(role: Role | None) -> list[str]:
         return ["Used by playbooks and other roles; no machine gets it by itself."]
     lines = [f"Layer **{role.layer}**, wherever an environment manages it."]
     if role.packages:
-        lines.append(f"Only where the lock has one of the packages {_code(role.packages)}.")
+        beside = f", and one of {_code(role.beside)}" if role.beside else ""
+        lines.append(f"Only where the lock has one of the packages {_code(role.packages)}{beside}.")
     if role.values:
         lines.append(f"Only where the environment sets one of the values {_code(role.values)}.")
     if role.after:

@@ -238,7 +238,7 @@ CONTENTS: dict[str, tuple[tuple[str, str, int], ...]] = {
     ),
 }
 MODULES = {  # part -> kernel modules that its package builds for the running kernel -> what they depend on
-    "dkms": {"nvidia": "", "nvidia_modeset": "nvidia", "nvidia_uvm": "nvidia"},
+    "dkms": {"nvidia": "", "nvidia_modeset": "nvidia", "nvidia_uvm": "nvidia", "nvidia_peermem": "nvidia"},
     "ofed": {"mlx5_core": "", "mlx5_ib": "mlx5_core", "ib_umad": ""},
 }
 

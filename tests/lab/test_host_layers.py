@@ -284,6 +284,7 @@ def test_an_upgrade_to_another_branch_boots_once_and_ends_with_one_version(site:
     assert "Reboot" in changed(done)
     assert cat("/proc/sys/kernel/random/boot_id") != before
     assert cat("/sys/module/nvidia/version").strip() == NEW
+    assert cat("/sys/module/nvidia_peermem/version").strip() == NEW, "there is an OFED"
     assert NEW in on(NODE, ["nv-fabricmanager", "--version"]).out
     packages = on(NODE, ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\n"]).out
     assert not re.search(r"-570\S* i", packages), "the other branch is gone"

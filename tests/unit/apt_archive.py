@@ -3,6 +3,7 @@
 import gzip
 import os
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -85,6 +86,7 @@ class StubArchive:
         provides: str = "",
         conflicts: str = "",
         arch: str = "amd64",
+        files: Mapping[str, bytes] | None = None,
     ) -> None:
         tree = self.root / "trees" / f"{name}_{version.replace(':', '%3a')}"
         (tree / "DEBIAN").mkdir(parents=True)
@@ -93,6 +95,9 @@ class StubArchive:
             "Depends": depends, "Provides": provides, "Conflicts": conflicts, "Description": "stub",
         }  # fmt: skip
         (tree / "DEBIAN/control").write_text("".join(f"{k}: {v}\n" for k, v in fields.items() if v))
+        for place, content in (files or {}).items():
+            (tree / place).parent.mkdir(parents=True, exist_ok=True)
+            (tree / place).write_bytes(content)
         pool = self.root / "pool"
         pool.mkdir(exist_ok=True)
         _run("dpkg-deb", "--root-owner-group", "-Znone", "--build", tree, pool / f"{tree.name}_{arch}.deb")

@@ -13,6 +13,7 @@ import pytest
 from bedplate.observe.agentfile import agent, agent_sha256
 from bedplate_agent import readers, recording, runner
 from bedplate_agent.command import HISTORY_LOOKS, look, may_load, remember
+from bedplate_agent.parse import PARSERS
 from bedplate_agent.parse.host import parse_history
 from bedplate_agent.probe import ABSENT, ACTIVE, DONE, DRIVER, LATE, LOG, SERVICES, SYSFS, UNASKED, Probe, Raw
 from bedplate_agent.profile import Profile
@@ -156,6 +157,24 @@ def test_a_damaged_record_is_none(tmp_path: Path, index: str) -> None:
     (tmp_path / "record.json").write_text(index)
     with pytest.raises(recording.BadRecord):
         recording.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("# NCCL_IB_HCA=mlx5\nNCCL_DEBUG=WARN\n NCCL_IB_HCA = mlx5_0\nNCCL_IB_HCA==mlx5_4\n\nnonsense\n",
+         {"NCCL_DEBUG": "WARN", "NCCL_IB_HCA": "=mlx5_4"}),
+        ("", {}),
+        (None, {}),
+    ],
+)  # fmt: skip
+def test_nccls_configuration_is_read_as_nccl_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, settings: dict[str, str]
+) -> None:
+    monkeypatch.setattr(readers, "NCCL_CONF", str(tmp_path / "nccl.conf"))
+    if text is not None:
+        (tmp_path / "nccl.conf").write_text(text)
+    assert PARSERS["nccl_conf"](readers.listing(readers.nccl_conf())) == settings
 
 
 def test_counters_of_an_earlier_look_are_remembered_each_half_hour_of_one_boot(

@@ -26,7 +26,9 @@ def load(name: str) -> ModuleType:
     return module
 
 
-PACKAGES, JSON, BOOT, UNITS = (load(f"bedplate_{name}") for name in ("packages", "json", "boot", "units"))
+PACKAGES, JSON, BOOT, UNITS, MODULES = (
+    load(f"bedplate_{name}") for name in ("packages", "json", "boot", "units", "modules")
+)
 
 
 def call(name: str, programs: str = "", **given: Any) -> dict[str, Any]:
@@ -450,6 +452,20 @@ def test_who_would_lose_gpus_are_steps_of_jobs_and_whoever_has_a_device_open(
     put(tmp_path / "self/comm", "no process")
     monkeypatch.setattr(UNITS, "PROC", str(tmp_path))
     assert sorted(UNITS.gpu_users()) == ["17 slurmstepd: [17.0]", "19 python3 train.py"]
+
+
+@pytest.mark.parametrize(
+    ("loaded", "foretelling", "may"),
+    [("580", False, True), ("570", False, False), ("570", True, False), ("", True, True), ("", False, False)],
+)
+def test_a_module_of_the_driver_waits_for_the_driver_of_its_version(
+    loaded: str, foretelling: bool, may: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nvidia_peermem 580 is refused by a kernel that runs nvidia 570: the reboot brings both."""
+    monkeypatch.setattr(MODULES, "SYSFS", str(tmp_path))
+    if loaded:
+        put(tmp_path / "nvidia/version", f"{loaded}\n")
+    assert MODULES.is_loaded("nvidia", "580", foretelling=foretelling) is may
 
 
 def test_modules_are_programs_with_documentation() -> None:

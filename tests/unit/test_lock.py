@@ -29,6 +29,7 @@ from bedplate.sources.registry import DOCKER_MANIFEST, Registry
 from bedplate.sources.site import Site, open_site
 from unit.apt_archive import Key, StubArchive
 from unit.lock_sample import digest, document, parsed, set_at
+from unit.plugin_sample import shared_object
 from unit.registryd import Shelf, registry
 
 FLEET = """\
@@ -224,6 +225,46 @@ def test_a_missing_key_is_a_fault(site: Site) -> None:
 def test_an_unreachable_archive_is_a_fault(site: Site) -> None:
     (found,) = faults(edit(site, "http://127.0.0.1:", "http://127.0.0.1:1/"))
     assert "cannot be reached" in found
+
+
+PLUGINS = "usr/lib/x86_64-linux-gnu/slurm"
+
+
+@pytest.fixture
+def with_plugins(site: Site, archive: StubArchive, key: Key) -> Site:
+    """An environment with Slurm 25.05, Pyxis for it, and plug-ins of the site for whichever Slurm."""
+    fitting = shared_object(0x190504)
+    archive.add("slurmd", "25.05.1-1")
+    archive.add("nvslurm-plugin-pyxis", "0.24.0-1", files={f"{PLUGINS}/spank_pyxis.so": fitting})
+    for version, files in {
+        "1": {"lua.so": fitting, "tuning.so": fitting}, "2": {"lua.so": fitting, "tuning.so": shared_object(0x180B05)},
+        "3": {"lua.so": b"#!/bin/sh"}, "4": {},
+    }.items():  # fmt: skip
+        archive.add("site-plugins", version, files={f"{PLUGINS}/{name}": data for name, data in files.items()})
+    archive.publish(key)
+    asks = '{packages: {slurmd: "25.05.1", nvslurm-plugin-pyxis: "0.24.0", site-plugins: "1"}}'
+    return edit(site, "{unmanaged: no scheduler here}", asks)
+
+
+def test_a_lock_says_for_which_slurm_each_plug_in_was_built(with_plugins: Site) -> None:
+    assert locks.resolve(with_plugins, "A").facts("gpu") == {"spank_abi": "25.05", "spank_abi site-plugins": "25.05"}
+    without = edit(with_plugins, 'site-plugins: "1"', 'site-plugins: "4"')
+    assert locks.resolve(without, "A").facts("gpu") == {"spank_abi": "25.05"}
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        (
+            "2",
+            "SPANK-ABI: scheduler site-plugins 2 has plug-ins for Slurm 24.11, 25.05, and scheduler slurmd 25.05.1-1",
+        ),
+        ("3", "site-plugins_3_amd64.deb: lua.so: no ELF file that can be read"),
+    ],
+)
+def test_a_plug_in_of_another_slurm_is_not_locked(with_plugins: Site, version: str, told: str) -> None:
+    (found,) = faults(edit(with_plugins, 'site-plugins: "1"', f'site-plugins: "{version}"'))
+    assert told in found
 
 
 # --- the image ------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def test_roles_come_in_the_order_of_layers_then_after_then_names() -> None:
 
 def test_a_role_says_all_of_itself() -> None:
     text = "layer: fabric\npackages: [nvlsm]\npreflight: true\nunits: [x.service]"
-    assert declared(sources(fm=text)) == [Role("fm", Layer.FABRIC, ("nvlsm",), (), True, ("x.service",))]
+    assert declared(sources(fm=text)) == [Role("fm", Layer.FABRIC, ("nvlsm",), (), (), True, ("x.service",))]
 
 
 def test_every_fault_of_every_declaration_is_told_at_once() -> None:
@@ -42,7 +42,7 @@ def test_every_fault_of_every_declaration_is_told_at_once() -> None:
         'roles/a/role.yml:1: layer: unknown layer "drivre" (did you mean "driver"?)',
         'roles/b/role.yml:2: after[0]: no role "c" (known: b, e, f)',
         ('roles/d/role.yml:2: unknown key "when"'
-        " (known: layer, packages, after, preflight, units, modules, values, replaces)"),
+        " (known: layer, packages, beside, after, preflight, units, modules, values, replaces)"),
         "roles/e/role.yml:2: after[0]: f is of layer image, which comes after os (leave it out)",
     ]  # fmt: skip
 
@@ -61,3 +61,13 @@ def test_a_role_applies_where_its_layer_is_managed_and_one_of_its_packages_is_lo
         )
     )  # fmt: skip
     assert [role.name for role in applicable(roles, parsed(), "gpu")] == ["base", "driver"]
+
+
+def test_a_role_that_needs_two_packages_applies_where_both_are_locked() -> None:
+    roles = declared(
+        sources(
+            both="layer: fabric\npackages: [nvidia-fabricmanager*]\nbeside: [amdgpu, nvidia-driver-*]",
+            one="layer: fabric\npackages: [nvidia-fabricmanager*]\nbeside: [amdgpu]",
+        )
+    )
+    assert [role.name for role in applicable(roles, parsed(), "gpu")] == ["both"]

@@ -326,6 +326,12 @@ CASES: list[Case] = [
     Case("PYXIS-REQUIRED", "an optional plug-in that fails runs the job on the host, exit code 0", [
         'plugstack: PYXIS-REQUIRED: scheduler plugstack "optional /usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so": a container job runs on the host, with exit code 0, when the plug-in does not fit (write required instead of optional)',
     ], {"nccl_debug: WARN": "plugstack: optional /usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so"}),
+    Case("PLUGSTACK-INCLUDE", "a file that configless nodes are not given (soperator#2058)", [
+        'plugstack: PLUGSTACK-INCLUDE: scheduler plugstack "include /etc/slurm/plugstack.conf.d/*": configless nodes are not given the file, and a container job runs on the host, with exit code 0 (write the lines of that file into plugstack.conf itself)',
+    ], {"nccl_debug: WARN": "plugstack: include /etc/slurm/plugstack.conf.d/*"}),
+    Case("SPANK-ABI", "a plug-in of the site that was not built again (spank-plugins#199)", [
+        "enroot: SPANK-ABI: scheduler enroot 4.1.2-1 has plug-ins for Slurm 25.11, and scheduler slurm-smd-slurmd 26.05.3-1: Slurm refuses to load them (build enroot against Slurm 26.05, and put that package into the archive)",
+    ], facts={"spank_abi": "26.05", "spank_abi enroot": "25.11"}),
     Case("ENROOT-SET", "enroot+caps of another release", [
         "enroot+caps: ENROOT-SET: scheduler enroot+caps 3.5.0-1 is not of the version of scheduler enroot 4.1.2-1 (ask for enroot+caps at 4.1.2-1)",
     ], {'enroot+caps: "4.1.2-1"': 'enroot+caps: "3.5.0-1"'}),

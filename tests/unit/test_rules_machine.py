@@ -136,6 +136,10 @@ CASES = [
     ("=noble", "=jammy", [
         "n1: HARDWARE-SUPPORT: os ubuntu jammy is outside of what hardware hgx-b200 supports: ubuntu noble (DGX OS 7 is Ubuntu 24.04 (NVIDIA/deepops#1392); unverified) (ask for a version of the list, or write an exception with a name and a reason)",
     ]),
+    # what Pyxis' own package does; without the file jobs run on the host
+    ("required /usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so", "include /etc/slurm/plugstack.conf.d/*.conf", [
+        'n1: PLUGSTACK-INCLUDE: scheduler plugstack "include /etc/slurm/plugstack.conf.d/*.conf": configless nodes are not given the file, and a container job runs on the host, with exit code 0 (write the lines of that file into plugstack.conf itself)',
+    ]),
     ("required /usr", "optional /usr", [
         'n1: PYXIS-REQUIRED: scheduler plugstack "optional /usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so": a container job runs on the host, with exit code 0, when the plug-in does not fit (write required instead of optional)',
     ]),

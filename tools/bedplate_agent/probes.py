@@ -37,6 +37,7 @@ def probes(profile: Profile) -> dict[str, Probe]:
         Probe("acs", SYSFS, 5, reader="acs"),
         Probe("host", SYSFS, 5, reader="host", arguments=tuple(sets)),
         Probe("infiniband", SYSFS, 8, reader="infiniband"),
+        Probe("nccl_conf", SYSFS, 3, reader="nccl_conf"),
         Probe("processes", SYSFS, 8, reader="processes", foreign=True),
         *(Probe(f"mount:{path}", SYSFS, 5, reader="mount", arguments=(path,), foreign=True) for path in mounts),
         *(Probe(f"write:{path}", SYSFS, 5, reader="write", arguments=(path,)) for path in writes),

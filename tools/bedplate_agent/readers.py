@@ -14,6 +14,7 @@ import stat
 import time
 from collections.abc import Iterator
 
+NCCL_CONF = "/etc/nccl.conf"
 SMALL = 64 * 1024
 VPD_BYTES = 4096
 Pairs = Iterator[tuple[str, str]]
@@ -188,6 +189,16 @@ def _manages_nvswitch(path: str) -> str:
         return "unknown"
 
 
+def nccl_conf() -> Pairs:
+    """What NCCL reads on every start: NAME=VALUE lines; of two with one name it takes the later."""
+    found = {}
+    for line in (said(NCCL_CONF) or "").splitlines():
+        name, equals, value = line.partition("=")
+        if equals and not line.lstrip().startswith("#"):
+            found[name.strip()] = value.strip()
+    yield from found.items()
+
+
 def processes() -> Pairs:
     """Processes that wait in the kernel now and two seconds later, zombies, and the daemons that have no unit."""
     first = dict(_states())
@@ -347,7 +358,7 @@ TEXTS = {"nvme": nvme_document, "step": step_text}
 LISTINGS = {
     "pci": pci, "gpu_files": gpu_files, "modules": modules, "acs": acs, "host": host, "infiniband": infiniband,
     "processes": processes, "mount": mount, "write": write, "resolve": resolve, "munge": munge, "nvlsm_log": nvlsm_log,
-    "history": history,
+    "history": history, "nccl_conf": nccl_conf,
 }  # fmt: skip
 
 

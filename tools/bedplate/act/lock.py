@@ -24,7 +24,7 @@ from bedplate.decide.buildrecord import BuildRecord, Stage
 from bedplate.decide.diff import differences
 from bedplate.decide.elf import NoPlugin, spank_abi
 from bedplate.decide.lockdoc import Image, LockDocument, Package, assemble, layers_of, lock_text, parse_lock
-from bedplate.decide.packages import PYXIS
+from bedplate.decide.packages import PYXIS, SPANK_ABI, slurm
 from bedplate.decide.reference import parse_reference
 from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import identity, sha256
@@ -34,7 +34,7 @@ from bedplate.model.faults import BadInput, BedplateError, Busy, Fault, Refused
 from bedplate.model.layers import Layer
 from bedplate.process import run
 from bedplate.sources import checkout
-from bedplate.sources.apt import Answer, Archive, Problem, Source, open_archive
+from bedplate.sources.apt import Answer, Archive, Problem, Record, Source, open_archive
 from bedplate.sources.files import write_whole
 from bedplate.sources.registry import NotFound, Registry
 from bedplate.sources.site import Site, shown
@@ -254,6 +254,7 @@ def _packages(
 ) -> tuple[dict[str, object] | None, dict[str, dict[str, Package]], dict[str, dict[str, str]]]:
     """The archive as it was asked, what every kind of node gets from it, and what was read out of these packages."""
     asked = environment.packages()
+    asked_of_slurm = [name for name, (layer, _) in asked.items() if layer is Layer.SCHEDULER]
     about: dict[str, object] | None = None
     of_architecture: dict[str, dict[str, Package]] = {}
     facts: dict[str, dict[str, str]] = {}
@@ -264,7 +265,7 @@ def _packages(
                 answer = archive.resolve({name: version for name, (_, version) in asked.items()})
                 faults += [_at(environment, asked, problem) for problem in answer.problems]
                 of_architecture[architecture] = _chosen(answer, asked)
-                facts[architecture] = _facts(environment, archive, answer, faults)
+                facts[architecture] = _facts(environment, archive, answer, asked_of_slurm, faults)
                 about = {
                     "url": source.url, "suite": source.suite, "components": list(source.components),
                     "key_sha256": archive.key_sha256, "inrelease_sha256": archive.inrelease_sha256,
@@ -276,23 +277,44 @@ def _packages(
     return about, packages, known
 
 
-def _facts(environment: Environment, archive: Archive, answer: Answer, faults: list[Fault]) -> dict[str, str]:
-    """What only the packages themselves say: spank_abi, the Slurm that Pyxis was built for."""
-    record = answer.packages.get(PYXIS)
-    if record is None:
-        return {}
+def _facts(
+    environment: Environment, archive: Archive, answer: Answer, asked: Iterable[str], faults: list[Fault]
+) -> dict[str, str]:
+    """What only the packages themselves say: for which Slurm Pyxis, and every other plug-in, was built."""
+    facts: dict[str, str] = {}
+    for name in sorted(asked):
+        record = answer.packages.get(name)
+        if record is None or slurm(name):  # Slurm's own are built with it
+            continue
+        try:
+            built_for = _built_for(archive, record)
+        except NoPlugin as fault:
+            place = ("layers", Layer.SCHEDULER.value, "packages", name)
+            faults.append(environment.document.fault(place, f"{record.filename}: {fault}", "build the package again"))
+            continue
+        if built_for:
+            facts[SPANK_ABI if name == PYXIS else f"{SPANK_ABI} {name}"] = built_for
+    return facts
+
+
+def _built_for(archive: Archive, record: Record) -> str:
+    """The releases of Slurm that the plug-ins of a package were built for: one, where all is well; "" without any.
+
+    Raises:
+        NoPlugin: a file that Slurm would load is none, or Pyxis is not in its package.
+    """
+    found: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="bedplate-deb-") as name:
         folder = Path(name)
-        package = archive.fetch(record, folder)
-        run(["dpkg-deb", "--extract", package, folder / "tree"])
-        plugins = sorted((folder / "tree").rglob("spank_pyxis.so"))
-        try:
-            return {"spank_abi": spank_abi(plugins[0].read_bytes() if len(plugins) == 1 else b"")}
-        except NoPlugin as fault:
-            place = ("layers", Layer.SCHEDULER.value, "packages", PYXIS)
-            found, remedy = f"{record.filename}: spank_pyxis.so: {fault}", "build the package again"
-            faults.append(environment.document.fault(place, found, remedy))
-            return {}
+        run(["dpkg-deb", "--extract", archive.fetch(record, folder), folder / "tree"])
+        for plugin in sorted((folder / "tree").glob("usr/lib/**/slurm/*.so")):
+            try:
+                found[plugin.name] = spank_abi(plugin.read_bytes())
+            except NoPlugin as fault:
+                raise NoPlugin(f"{plugin.name}: {fault}") from fault
+    if record.name == PYXIS and "spank_pyxis.so" not in found:
+        raise NoPlugin("there is no spank_pyxis.so in it")
+    return ", ".join(sorted(set(found.values())))
 
 
 def _chosen(answer: Answer, asked: Mapping[str, tuple[Layer, str]]) -> dict[str, Package]:

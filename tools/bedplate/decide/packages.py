@@ -184,3 +184,5 @@ TOOLKIT = (
     "nvidia-container-toolkit", "nvidia-container-toolkit-base", "libnvidia-container-tools", "libnvidia-container1",
 )  # fmt: skip
 PYXIS = "nvslurm-plugin-pyxis"
+SPANK_ABI = "spank_abi"
+"""The fact of a lock that says for which Slurm Pyxis was built; with a package's name behind it, that package."""

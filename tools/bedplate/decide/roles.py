@@ -1,13 +1,14 @@
 """Which roles a machine gets, and in which order: said by each role itself, in roles/ROLE/role.yml.
 
 A role applies where the environment manages its layer and, if the role names packages, where the lock has one of
-them for that kind of node, and if it names values, where the environment sets one of them. Order: layers, then
-`after` within a layer, then names. A role without a role.yml is not chosen by anybody: playbooks or other roles use
-it.
+them for that kind of node (and one of `beside`, too), and if it names values, where the environment sets one of them.
+Order: layers, then `after` within a layer, then names. A role without a role.yml is not chosen by anybody: playbooks
+or other roles use it.
 
 Example of a role.yml:
     layer: scheduler
     packages: [slurmd, slurm-smd-slurmd]
+    beside: [munge]                  # and one of these
     after: [enroot]
     preflight: true                  # has tasks/preflight.yml, which may refuse a node and changes nothing
     units: [slurmd.service]          # what must run afterwards
@@ -39,6 +40,8 @@ class Role:
     layer: Layer
     packages: tuple[str, ...] = ()
     """Names or fnmatch patterns; empty: it applies wherever the layer is managed."""
+    beside: tuple[str, ...] = ()
+    """Names or patterns, as in packages: one of these must be there as well."""
     after: tuple[str, ...] = ()
     preflight: bool = False
     units: tuple[str, ...] = ()
@@ -51,6 +54,7 @@ class Role:
 class _Role(Strict):
     layer: str
     packages: list[str] = []  # noqa: RUF012  pydantic copies it
+    beside: list[str] = []  # noqa: RUF012
     after: list[str] = []  # noqa: RUF012
     preflight: bool = False
     units: list[str] = []  # noqa: RUF012
@@ -99,7 +103,9 @@ def applicable(roles: Iterable[Role], lock: LockDocument, kind: str) -> list[Rol
     return [
         role
         for role in roles
-        if lock.unmanaged(role.layer) is None and _has_one(role.packages, names) and _has_one(role.values, lock.values)
+        if lock.unmanaged(role.layer) is None
+        and all(_has_one(wanted, names) for wanted in (role.packages, role.beside))
+        and _has_one(role.values, lock.values)
     ]
 
 
@@ -120,8 +126,8 @@ def _role(name: str, document: Document) -> Role:
     if faults or said is None:
         raise BadInput(faults)
     return Role(
-        name, Layer(said.layer), tuple(said.packages), tuple(said.after), said.preflight, tuple(said.units),
-        tuple(said.modules), tuple(said.values), tuple(said.replaces),
+        name, Layer(said.layer), tuple(said.packages), tuple(said.beside), tuple(said.after), said.preflight,
+        tuple(said.units), tuple(said.modules), tuple(said.values), tuple(said.replaces),
     )  # fmt: skip
 
 

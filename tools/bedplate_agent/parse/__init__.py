@@ -36,6 +36,7 @@ PARSERS: Mapping[str, Callable[[str], Any]] = {
     "host": listing.parse,
     "processes": listing.parse,
     "infiniband": infiniband.parse,
+    "nccl_conf": listing.parse,
     "mount": host.parse_mount,
     "history": host.parse_history,
     "fabric_version": host.parse_fabric_version,

@@ -6,14 +6,13 @@ Slurm compares the plug-in's `plugin_version` with its own number under the mask
 import re
 from collections.abc import Iterator
 
-from bedplate.decide.packages import PYXIS
+from bedplate.decide.packages import PYXIS, SPANK_ABI
 from bedplate.decide.rule import Finding, Rule, fault, unknown
 from bedplate.decide.rules.slurm_skew import shown
 from bedplate.decide.subject import Subject
 from bedplate.model.layers import Layer
 from bedplate.model.versions import numbers
 
-FACT = "spank_abi"
 _ABI = re.compile(r"(\d+)\.(\d+)(\.\d+)?")
 
 
@@ -28,20 +27,22 @@ def _check(subject: Subject) -> Iterator[Finding]:
                 pyxis, f"{pyxis} without a Slurm in the same environment", "they are upgraded together: ask for both"
             )
         return
-    if FACT not in subject.facts and subject.locked:
+    if SPANK_ABI not in subject.facts and subject.locked:
         what = f"{pyxis}: the lock does not say for which Slurm it was built, {loads} refuses any other"
         yield fault(
             pyxis, what, "lock an environment of another name: what was built for what is read when it is locked"
         )
         return
-    if FACT not in subject.facts:
+    if SPANK_ABI not in subject.facts:
         what = f"{pyxis}: for which Slurm it was built is read out of the package when it is locked"
         yield unknown(pyxis, what, "lock the environment")
         return
-    abi, release = _ABI.fullmatch(subject.facts[FACT]), numbers(loads.version, 2)
+    abi, release = _ABI.fullmatch(subject.facts[SPANK_ABI]), numbers(loads.version, 2)
     built = (int(abi[1]), int(abi[2])) if abi else None
     if built is None or release is None:
-        what = f"{pyxis} was built for Slurm {subject.facts[FACT]!r}, and {loads}: no releases that can be compared"
+        what = (
+            f"{pyxis} was built for Slurm {subject.facts[SPANK_ABI]!r}, and {loads}: no releases that can be compared"
+        )
         yield unknown(pyxis, what, "lock the environment again")
     elif built != release:
         yield fault(
