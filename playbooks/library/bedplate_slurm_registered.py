@@ -114,7 +114,8 @@ def main() -> None:
         more = f"; and {len(wrong) - MOST_SHOWN} more" if len(wrong) > MOST_SHOWN else ""
         module.fail_json(
             msg=f"Slurm refuses {len(wrong)} nodes since this change (INVALID_REG), and gives them no job:"
-            f" {told}{more}. They are not what the new slurm.conf and gres.conf say: correct the model, or go back", nodes=now,
+            f" {told}{more}. They are not what the new slurm.conf and gres.conf say: correct the model, or go back",
+            nodes=now,
         )  # fmt: skip
     module.exit_json(changed=False, nodes=now)
 
