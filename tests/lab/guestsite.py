@@ -108,6 +108,7 @@ model: lab-vm
 vendor: Lab
 description: Stand-in for a machine whose kernel can be changed, under emulation
 stand_in: true
+says_serial: false
 gpus: 0
 nics: 1
 """

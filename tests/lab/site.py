@@ -107,6 +107,7 @@ model: lab-gpu8
 vendor: Lab
 description: Stand-in for an eight-GPU node
 stand_in: true
+says_serial: false
 gpus: 8
 gpu_product: NVIDIA B200
 gpu_type: b200
@@ -122,6 +123,7 @@ model: lab-services
 vendor: Lab
 description: Stand-in for the machine that Slurm's controllers and the accounting database run on
 stand_in: true
+says_serial: false
 gpus: 0
 nics: 0
 """
@@ -139,6 +141,7 @@ model: lab-controller
 vendor: Lab
 description: Stand-in for the machine that the operators work on
 stand_in: true
+says_serial: false
 gpus: 0
 nics: 0
 """

@@ -80,6 +80,7 @@ stand_in: true
 gpus: 8
 gpu_product: NVIDIA B200
 nics: 2
+says_serial: false
 """
 
 CONTROLLER_MODEL = """\

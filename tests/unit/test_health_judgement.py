@@ -73,6 +73,10 @@ def test_what_nobody_says_is_a_fault_of_the_profile_and_no_skip() -> None:
         expectation("gpu", SITE.model("hgx-b200"), less, None, CHECKS)
     assert any("nvlink.links needs nvlink.links" in fault.found for fault in told.value.faults)
     assert len(told.value.faults) > 40
+    laboratory = parse_health_profile("model: hgx-b200\nunsaid: a laboratory\n", "hgx-b200.health.yml")
+    skipped = expectation("gpu", SITE.model("hgx-b200"), laboratory, None, CHECKS)["skip"]
+    assert skipped["nvlink.links"] == "a laboratory"
+    assert "gpu.count" not in skipped, "the hardware model says it"
     assert health.limits["nvlink.rate"].source
 
 

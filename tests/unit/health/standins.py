@@ -19,6 +19,7 @@ JOURNAL = "#!/bin/sh\ncat {answers}/journal\n"
 # Of a stand-in everything that nobody writes down is skipped; these read what a stand-in does not have.
 PROFILE = """\
 model: lab-gpu8
+unsaid: a stand-in has no such part
 expect:
   gpu.mig: {is: Disabled, source: test}
   gpu.compute_mode: {is: Default, source: test}

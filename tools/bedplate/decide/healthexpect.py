@@ -86,8 +86,8 @@ def expectation(
     skip |= _since(health, str(said.get("gpu.driver") or ""), skip)
     for check, names in checks.items():
         for name in names:
-            if check not in skip and hardware.stand_in and name not in said and name not in health.limits:
-                skip[check] = "a stand-in has no such part"
+            if check not in skip and health.unsaid and name not in said and name not in health.limits:
+                skip[check] = health.unsaid
     limits = {name: {"unit": one.unit, **one.bounds} for name, one in health.limits.items()}
     _refuse_unknown(health, checks)
     _refuse_silence(health.model, checks, {*said, *limits, *OF_NODE}, skip)

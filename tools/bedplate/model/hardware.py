@@ -75,6 +75,8 @@ class HardwareModel:
     data_disks: int | None = None
     bios_versions: tuple[str, ...] = ()
     """Firmware that machines of this model may have when they are installed; empty: any."""
+    says_serial: bool = True
+    """Whether a machine itself tells the serial number that nodes.csv has: a virtual one may not."""
     supported: Mapping[Layer, tuple[Support, ...]] = field(default_factory=dict)
     known_issues: tuple[KnownIssue, ...] = ()
 
@@ -137,6 +139,7 @@ class _Model(Strict):
     boot_disks: Positive | None = None
     data_disks: Count | None = None
     bios_versions: list[Text] | None = None
+    says_serial: bool = True
     supported: dict[str, list[_Support]] | None = None
     known_issues: list[_Issue] | None = None
 
@@ -199,7 +202,7 @@ def _model(model: _Model) -> HardwareModel:
         cpu=Cpu(**model.cpu.model_dump()) if model.cpu else None,
         memory_mib=model.memory_mib, secure_boot=model.secure_boot,
         firmware=model.firmware, boot_disks=model.boot_disks, data_disks=model.data_disks,
-        bios_versions=tuple(model.bios_versions or ()),
+        bios_versions=tuple(model.bios_versions or ()), says_serial=model.says_serial,
         supported={
             Layer(layer): tuple(
                 Support(

@@ -9,6 +9,7 @@ already is not repeated here; decide/healthexpect.py puts the four together.
       nvlink.rate: {unit: GB/s, fail_below: "53", implausible_above: "60", source: "…", unverified: true}
     skip:                                  # checks that make no sense on this model, with the reason
       kernel.sxid: its NVSwitches are no PCI devices
+    unsaid: a laboratory machine           # skip, for this reason, each check of which nobody says what it expects
     since:                                 # checks whose answer the driver gives from a branch on
       gpu.repair_pending: {branch: 590, source: "…"}
 """
@@ -60,6 +61,8 @@ class HealthProfile:
     limits: Mapping[str, Limit] = field(default_factory=dict)
     skip: Mapping[str, str] = field(default_factory=dict)
     since: Mapping[str, int] = field(default_factory=dict)
+    unsaid: str = ""
+    """Why checks are skipped of which nobody says what they expect; empty: that is a fault."""
 
 
 def _text(value: str) -> str:
@@ -109,6 +112,7 @@ class _Profile(Strict):
     limits: dict[str, _Limit] = {}  # noqa: RUF012
     skip: dict[str, Text] = {}  # noqa: RUF012
     since: dict[str, _Since] = {}  # noqa: RUF012
+    unsaid: Text | None = None
 
 
 def parse_health_profile(text: str, file: str, *, name: str | None = None) -> HealthProfile:
@@ -134,6 +138,7 @@ def parse_health_profile(text: str, file: str, *, name: str | None = None) -> He
         {name: _limit(one) for name, one in said.limits.items()},
         dict(said.skip),
         {check: one.branch for check, one in said.since.items()},
+        said.unsaid or "",
     )
 
 

@@ -112,7 +112,7 @@ class Wants:
         model = self._site.model(self._site.fleet.kinds[node.kind].model)
         wanted = Wanted(
             node.name, lock, self._closures[identity, node.kind],
-            serial=None if model.stand_in else node.serial, gpus=model.gpus > 0,
+            serial=node.serial if model.says_serial else None, gpus=model.gpus > 0,
         )  # fmt: skip
         rendering = self._rendering(identity, lock)
         if isinstance(rendering, str):
