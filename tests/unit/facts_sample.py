@@ -33,7 +33,7 @@ def sample() -> dict[str, Any]:
             ["nvidia-fabricmanager-570", "570.133.20-1", "amd64", "hold", "installed"],
         ],
         "modules": {"nvidia": "570.133.20", "nvidia_uvm": "570.133.20", "xfs": None},
-        "nvidia": {"loaded": {"version": "570.133.20", "open": True}, "libraries": ["570.133.20"]},
+        "nvidia": {"loaded": {"version": "570.133.20", "open": True}, "libraries": ["570.133.20"], "empty": []},
         "files": {"/etc/nccl.conf": {"sha256": digest("e"), "mode": "0644", "size": 16, "owner": "root:root"}},
         "units": {"nvidia-fabricmanager.service": {
             "load": "loaded", "active": "active", "sub": "running", "file": "enabled", "condition": "yes",

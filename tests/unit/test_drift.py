@@ -195,7 +195,7 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, str, str, str]]]] = {
         [("driver", "library libnvidia-ml", "570.133.20", "libnvidia-ml.so.580.65.06 is there")],
     ),
     "a library that a failed installation left empty": (
-        {"nvidia": node()["nvidia"] | {"libraries": ["570.133.20", "libnvidia-ml.so.570.133.20 empty"]}},
+        {"nvidia": node()["nvidia"] | {"empty": ["libnvidia-ml.so.570.133.20"]}},
         [("driver", "library libnvidia-ml", "570.133.20", "libnvidia-ml.so.570.133.20 is empty")],
     ),
     "a module of the kernel itself with a like name": (

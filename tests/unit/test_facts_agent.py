@@ -61,7 +61,7 @@ def test_everything_that_a_root_has_is_said(root: Path, path: str) -> None:
             ["nvidia-utils-550", "550.54.15-0ubuntu1", "amd64", "deinstall", "config-files"],
         ],
         "modules": {"nvidia": "570.133.20", "nvidia_uvm": "570.133.20", "xfs": None},
-        "nvidia": {"loaded": {"version": "570.133.20", "open": True}, "libraries": ["570.133.20"]},
+        "nvidia": {"loaded": {"version": "570.133.20", "open": True}, "libraries": ["570.133.20"], "empty": []},
         "files": {
             "/etc/nccl.conf": {"sha256": sha256(b"NCCL_DEBUG=WARN\n"), "mode": "0644", "size": 16, "owner": owner},
             "/etc/none": {"absent": "/etc/none is not there"},
@@ -177,11 +177,8 @@ def test_a_library_of_the_driver_without_a_byte_is_told_by_its_name(root: Path, 
     (folder / "libcuda.so.1").symlink_to("libcuda.so.570.133.20")
     found = run_program(asked(root), path=path)
     facts(found, "n1")
-    assert found["nvidia"]["libraries"] == [
-        "570.133.20",
-        "libcuda.so.570.133.20 empty",
-        "libnvidia-ml.so.570.133.20 empty",
-    ]
+    assert found["nvidia"]["libraries"] == ["570.133.20"]
+    assert found["nvidia"]["empty"] == ["libcuda.so.570.133.20", "libnvidia-ml.so.570.133.20"]
 
 
 def test_what_is_no_file_is_absent_as_one(root: Path, path: str) -> None:

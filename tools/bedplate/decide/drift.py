@@ -291,11 +291,10 @@ def _driver(wanted: Wanted, facts: Facts) -> _Found:
             trap = "Driver/library version mismatch until the modules are loaded anew or the node boots"
             found = f"{loaded.version} is loaded" + (f", {name} is {installed}: {trap}" if installed == version else "")
             yield Drift(node, Layer.DRIVER, "loaded driver", version, found)
+    for name in facts.nvidia.empty:  # dpkg calls its package installed all the same
+        yield Drift(node, Layer.DRIVER, f"library {name.partition('.so.')[0]}", version, f"{name} is empty")
     for library in facts.nvidia.libraries:
-        name, _, state = library.partition(" ")
-        if state:  # dpkg calls its package installed all the same
-            yield Drift(node, Layer.DRIVER, f"library {name.partition('.so.')[0]}", version, f"{name} is {state}")
-        elif library != version:
+        if library != version:
             yield Drift(node, Layer.DRIVER, "library libnvidia-ml", version, f"libnvidia-ml.so.{library} is there")
     yield from _driver_modules(node, version, facts)
 

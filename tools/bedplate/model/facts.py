@@ -161,8 +161,11 @@ class Loaded(Strict):
 
 
 class Nvidia(Strict):
+    """libraries: versions of the management library; empty: files of the driver's libraries without a byte."""
+
     loaded: OrAbsent[Loaded]
     libraries: list[Text]
+    empty: list[Text] = []  # noqa: RUF012  facts from before there was the question
 
 
 class File(Strict):

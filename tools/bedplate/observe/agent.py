@@ -140,7 +140,7 @@ class Node:
     def nvidia(self) -> dict[str, Any]:
         """The driver that is loaded (or why none is), and the versions of the management library on the disk.
 
-        A library of the driver without a byte, which a failed installation leaves, stands there as "NAME empty".
+        Under "empty": libraries of the driver without a byte, which a failed installation leaves.
         """
         loaded: dict[str, Any]
         try:
@@ -152,17 +152,15 @@ class Node:
             if match is None:
                 raise Unknown(f"/proc/driver/nvidia/version says {first!r}")
             loaded = {"version": match["version"], "open": "Open Kernel Module" in match["what"]}
-        libraries = set()
+        libraries, empty = set(), set()
         for folder in self.folders("/usr/lib"):
             try:
                 names = os.listdir(folder)
             except OSError as fault:
                 raise Unknown(f"{folder}: {fault.strerror}") from fault
             libraries |= {match[1] for match in map(LIBRARY.fullmatch, names) if match}
-            libraries |= {
-                f"{name} empty" for name in names if OF_DRIVER.fullmatch(name) and is_empty(f"{folder}/{name}")
-            }
-        return {"loaded": loaded, "libraries": sorted(libraries)}
+            empty |= {name for name in names if OF_DRIVER.fullmatch(name) and is_empty(f"{folder}/{name}")}
+        return {"loaded": loaded, "libraries": sorted(libraries), "empty": sorted(empty)}
 
     def files(self) -> dict[str, Any]:
         return {path: said(partial(self.file, path)) for path in self.paths}
