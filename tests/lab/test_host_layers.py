@@ -24,7 +24,8 @@ ENVIRONMENTS: dict[str, tuple[str, dict[str, str]]] = {
     "H1": ("A", {"values: {": 'values: {storage_material: "/srv/material", storage_runs: "/srv/runs", '
                               'storage_type: "none", storage_options: "bind", '}),
     "H2": ("B", {"nvlsm: ": 'doca-ofed: "3.2.3", mlnx-ofed-kernel-dkms: "25.10.OFED.25.10.1.7.1.1", nvlsm: '}),
-    "HS": ("S", {'{unmanaged: "no container runs here"}': '{packages: {docker-registry: "REG"}}'}),
+    "HS": ("S", {'{unmanaged: "no container runs here"}': '{packages: {docker-registry: "VERSION"}}',
+                 "chrony: ": 'aptly: "VERSION", gpg: "VERSION", nginx: "VERSION", chrony: '}),
     "FM": ("B", {'nvidia-fabricmanager: "580.126.20"': 'nvidia-fabricmanager: "590.48.01"'}),
     "META": ("B", {'nvidia-fabricmanager: "580.126.20", libnvidia-nscq: "580.126.20", libnvsdm: "580.126.20"':
                    'nvlink5-580: "580.126.20"'}),
@@ -60,6 +61,7 @@ def shell(script: str, node: str = NODE) -> Finished:
 @pytest.fixture(scope="module")
 def site(lab: Places, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The environments, and what an operator puts beside them."""
+    versions = _versions()
     for name, (of, changes) in ENVIRONMENTS.items():
         text = cat(f"{SITE}/environments/{of}.yml", CTL)
         for before, after in changes.items():
@@ -67,7 +69,8 @@ def site(lab: Places, tmp_path_factory: pytest.TempPathFactory) -> None:
             text = text.replace(before, after, 1)
         text = text.replace(f"environment: {of}\n", f"environment: {name}\n")
         text = re.sub(r"^  (scheduler|image): .*$", rf"  \1: {ELSEWHERE}", text, flags=re.MULTILINE)
-        on(CTL, ["tee", f"{SITE}/environments/{name}.yml"], stdin=text.replace('"REG"', f'"{_registry_version()}"'))
+        text = re.sub(r'([a-z-]+): "VERSION"', lambda found: f'{found[1]}: "{versions[found[1]]}"', text)
+        on(CTL, ["tee", f"{SITE}/environments/{name}.yml"], stdin=text)
     for path, text in _secrets(tmp_path_factory.mktemp("secrets")).items():
         on(CTL, ["mkdir", "-p", f"{SITE}/secrets/registry"])
         on(CTL, ["tee", f"{SITE}/secrets/registry/{path}"], stdin=text)
@@ -87,12 +90,12 @@ def site(lab: Places, tmp_path_factory: pytest.TempPathFactory) -> None:
     on(NODE, ["tee", "/etc/cdi/nvidia.yaml"], stdin="stale\n")
 
 
-def _registry_version() -> str:
+def _versions() -> dict[str, str]:
+    """The version of each package of the archive; of several, any."""
     listed = on(
         CTL, ["sh", "-c", "curl -s http://archive.lab:8080/dists/a/main/binary-$(dpkg --print-architecture)/Packages"]
     ).out
-    stanza = next(s for s in listed.split("\n\n") if s.startswith("Package: docker-registry\n"))
-    return next(line.partition(": ")[2] for line in stanza.splitlines() if line.startswith("Version: "))
+    return dict(re.findall(r"^Package: (\S+)$.*?^Version: (\S+)$", listed, re.MULTILINE | re.DOTALL))
 
 
 def _secrets(work: Path) -> dict[str, str]:
@@ -294,15 +297,39 @@ def test_an_upgrade_to_another_branch_boots_once_and_ends_with_one_version(site:
 # --- the services host ------------------------------------------------------------------------------
 
 
-def test_the_services_host_keeps_logs_and_images_on_its_management_address(site: None) -> None:
+def test_the_services_host_keeps_logs_images_and_packages_on_its_management_address(site: None) -> None:
     playbook("rollout", "HS", node=SERVICES)
     assert changed(playbook("site", "HS", node=SERVICES)) == []
     listening = {line.split()[3] for line in on(SERVICES, ["ss", "-ltnH"]).out.splitlines()}
-    assert {"10.77.0.9:5000", "10.77.0.9:10514"} <= listening
-    assert not [name for name in listening if re.search(r"^(\*|0\.0\.0\.0|\[::\]):(5000|10514)$", name)]
+    assert {"10.77.0.9:5000", "10.77.0.9:10514", "10.77.0.9:8080"} <= listening
+    assert not [name for name in listening if re.search(r"^(\*|0\.0\.0\.0|\[::\]):(5000|10514|8080|80)$", name)]
     ask = ["curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}", "https://svc:5000/v2/"]
     assert on(CTL, ask).out == "401"
     assert on(CTL, [*ask, "-u", "bedplate:secret"]).out == "200"
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "answer"),
+    [
+        ("pool/x.deb", [], "200"),
+        ("pool/.x.deb.part", [], "404"),
+        ("../gnupg/private", ["--path-as-is"], "400"),
+        ("pool/link", [], "403"),
+        ("pool/new.deb", ["-T", "/etc/hostname"], "403"),
+    ],
+    ids=["a package", "what is not whole yet", "the signing key", "a link out of it", "an upload"],
+)
+def test_the_archive_serves_packages_for_reading_and_nothing_else(
+    site: None, path: str, more: list[str], answer: str
+) -> None:
+    script = (
+        "cd /srv/archive; mkdir -p public/pool; echo x | tee public/pool/x.deb public/pool/.x.deb.part gnupg/private"
+    )
+    on(SERVICES, ["sh", "-c", f"{script}; ln -sf ../../gnupg/private public/pool/link"])
+    ask = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", *more, f"http://svc:8080/{path}"]
+    assert on(CTL, ask).out == answer
+    key = on(SERVICES, ["stat", "-c", "%a", "/srv/archive/gnupg"]).out
+    assert key.strip() == "700"
 
 
 def test_a_nodes_logs_arrive_with_its_name_and_utc_time(site: None) -> None:
