@@ -60,6 +60,10 @@ def test_enroot_is_asked_in_the_grammar_of_its_version(version: str, uri: str) -
     assert enroot_uri("registry.lab:5443/lab/small", D, version) == uri
 
 
+def test_an_image_of_docker_hub_is_asked_for_at_its_registry() -> None:
+    assert enroot_uri("docker.io/lab/small", D, "4.1.2") == f"docker://registry-1.docker.io#lab/small@{D}"
+
+
 def test_an_enroot_without_a_version_is_not_guessed_at() -> None:
     with pytest.raises(BadInput, match="expected 4"):
         enroot_uri("registry.lab/a", D, "unknown")

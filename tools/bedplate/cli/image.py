@@ -18,7 +18,9 @@ from bedplate.act.place import Row
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.decide.buildrecord import Stage
-from bedplate.model.faults import NodesFailed
+from bedplate.decide.images import uri as names
+from bedplate.decide.reference import Reference
+from bedplate.model.faults import BadInput, Fault, NodesFailed
 from bedplate.sources.site import Site, open_site
 
 env_argument = click.argument("env")
@@ -151,6 +153,55 @@ def show(root: Path, env: str, as_json: bool) -> None:
     first = f"bedplate lock {env}, then " if _next(asked) == "place" and not site.lock_path(env).exists() else ""
     rows.append(("next", f"{first}bedplate image {_next(asked)} {env}"))
     print_table(["what", "is"], rows)
+
+
+@image.command()
+@click.argument("references", metavar="REFERENCE...", nargs=-1, required=True)
+@json_option
+def uri(references: tuple[str, ...], as_json: bool) -> None:
+    """Say how each program must be told an image, and where a name as it stands would go.
+
+    REFERENCE is a name in the grammar of Docker, Podman, skopeo or Enroot. Nothing is asked of any registry.
+
+    \b
+    Example:
+      bedplate image uri nvcr.io/nvidia/pytorch:26.06-py3
+      bedplate image uri 'docker://registry.lab#team/img@sha256:…'
+    """
+    faults: list[Fault] = []
+    told: list[dict[str, object]] = []
+    for text in references:
+        try:
+            told.append(_named(text, names.meant(text)))
+        except BadInput as fault:
+            faults += fault.faults
+    if faults:
+        raise BadInput(faults)
+    if as_json:
+        print_json(told)
+        return
+    for each in told:
+        click.echo(f"{each['given']}: means {each['means']}" + ("" if each["pinned"] else ", which no digest pins"))
+        rows = each["programs"]
+        assert isinstance(rows, list)  # noqa: S101
+        columns = ("program", "write", "as it stands", "goes to", "why")
+        print_table(columns, [[row[column.replace(" ", "_")] for column in columns] for row in rows])
+
+
+def _named(text: str, meant: Reference) -> dict[str, object]:
+    rows = []
+    for found in names.readings(text):
+        state = (
+            "is refused" if found.goes is None else "is right" if names.same(found.goes, meant) else "GOES ELSEWHERE"
+        )
+        goes = None if found.goes is None else str(found.goes)
+        rows.append(
+            {
+                "program": found.program.value, "write": names.form(found.program, meant), "as_it_stands": state,
+                "goes_to": goes, "why": found.why,
+            }
+        )  # fmt: skip
+    return {"given": text, "means": str(meant), "pinned": meant.digest is not None, "programs": rows}
 
 
 def _stage(do: Callable[..., Outcome], root: Path, env: str, as_json: bool) -> None:

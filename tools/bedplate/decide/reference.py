@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from bedplate.model.canonical import DIGEST
 from bedplate.model.faults import BadInput
 
+HUB = "registry-1.docker.io"
+HUB_NAMES = ("docker.io", "index.docker.io", HUB)  # index: what Docker's own files of credentials call it
 _REFERENCE = re.compile(
     r"(?P<host>[A-Za-z0-9.-]+(:[0-9]{1,5})?)/(?P<path>[a-z0-9]+([._/-]+[a-z0-9]+)*)"
     r"(:(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?(@(?P<digest>[^@]+))?"
@@ -49,6 +51,7 @@ def enroot_uri(repository: str, digest: str, enroot_version: str) -> str:
 
     Without `#`, enroot takes a registry that has neither dot nor port for a user of Docker Hub. Enroot 3 has
     no `@DIGEST`, it takes the digest where the tag stands; since 4.0.0 `@` is the form that is documented.
+    Docker Hub goes by the name of its registry: up to 4.1.2 enroot asks docker.io itself, which is none.
 
     Raises:
         BadInput: the version is none.
@@ -58,4 +61,5 @@ def enroot_uri(repository: str, digest: str, enroot_version: str) -> str:
         raise BadInput(f'enroot says that its version is "{enroot_version}": expected 4.1.2 or the like')
     reference = parse_reference(repository)
     before_digest = "@" if int(found[1]) >= 4 else ":"  # noqa: PLR2004  see above
-    return f"docker://{reference.host}#{reference.path}{before_digest}{digest}"
+    host = HUB if reference.host in HUB_NAMES else reference.host
+    return f"docker://{host}#{reference.path}{before_digest}{digest}"
