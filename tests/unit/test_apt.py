@@ -28,6 +28,8 @@ from bedplate.sources.apt import (
 )
 from unit.apt_archive import Key, StubArchive
 
+pytestmark = pytest.mark.slow  # every test starts programs
+
 
 @pytest.fixture(scope="module")
 def stub(tmp_path_factory: pytest.TempPathFactory, key: Key) -> StubArchive:

@@ -24,6 +24,8 @@ from unit.fleet_of_roots import NAMES, Fleet, fleet
 from unit.lock_sample import set_at
 from unit.site_sample import replace_in
 
+pytestmark = pytest.mark.slow  # every test starts programs
+
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Fleet]:
@@ -129,8 +131,12 @@ def test_what_answered_before_an_interrupt_is_recorded(nodes: Fleet, monkeypatch
         os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr("bedplate.cli.collect.ask", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        gather(nodes.site, NAMES, width=8, timeout_s=60, hash_images=False)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it may be ignored
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            gather(nodes.site, NAMES, width=8, timeout_s=60, hash_images=False)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert [event.subjects for event in nodes.events(factbook.COLLECTED)] == [("node:n1",)]
 
 

@@ -21,6 +21,8 @@ from unit.lock_sample import digest
 from unit.simulation import lock_site
 from unit.site_sample import replace_in
 
+pytestmark = pytest.mark.slow  # every test starts programs
+
 SCHEMA = json.loads(Path(__file__).with_name("drift.schema.json").read_text())
 
 

@@ -15,7 +15,7 @@ from bedplate.model.facts import PARTS, Unknown, facts
 from bedplate.observe import agent
 from unit.facts_sample import FILES, QUESTIONS, UNITS, run_program, write_root, write_systemctl
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nodes run Linux")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="nodes run Linux")]
 
 
 @pytest.fixture

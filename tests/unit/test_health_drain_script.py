@@ -10,6 +10,8 @@ import pytest
 from bedplate.decide.render import JINJA
 from bedplate.sources import checkout
 
+pytestmark = pytest.mark.slow  # every test starts programs
+
 TEMPLATE = (checkout.root() / "roles/slurm_node/templates/healthcheck.sh.j2").read_text()
 SLURM_ENDS_IT_AFTER_S = 60  # HealthCheckProgram, slurm.conf(5)
 SCONTROL = """#!/bin/sh

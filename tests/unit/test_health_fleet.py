@@ -17,6 +17,8 @@ from bedplate_agent.verdict import ERROR, FAIL, PASS
 from unit.fleet_of_roots import NAMES, Fleet, fleet
 from unit.health.standins import PROFILE, program, write_standins
 
+pytestmark = pytest.mark.slow  # every test starts programs
+
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Fleet]:

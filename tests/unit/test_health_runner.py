@@ -22,6 +22,8 @@ from bedplate_agent.verdict import ERROR
 from unit.health.replays import replay
 from unit.health.standins import program
 
+pytestmark = pytest.mark.slow  # every test starts programs
+
 SH = "/bin/sh"
 
 

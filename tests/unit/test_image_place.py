@@ -25,6 +25,8 @@ from unit.lock_sample import digest
 from unit.site_sample import replace_in, write_site
 from unit.sshd import Sshd, run_with_sh, sshd
 
+pytestmark = pytest.mark.slow  # every test starts programs
+
 DATA = b"hsqs" + bytes(range(256)) * 4000
 HEX = hashlib.sha256(DATA).hexdigest()
 NAME = f"sha256-{HEX}.sqsh"

@@ -26,6 +26,8 @@ from unit.lock_sample import digest
 from unit.registryd import Shelf, registry
 from unit.site_sample import replace_in, write_site
 
+pytestmark = pytest.mark.slow  # every test starts programs
+
 
 @dataclass
 class Stand:

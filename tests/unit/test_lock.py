@@ -32,6 +32,8 @@ from unit.lock_sample import digest, document, parsed, set_at
 from unit.plugin_sample import shared_object
 from unit.registryd import Shelf, registry
 
+pytestmark = pytest.mark.slow  # every test starts programs
+
 FLEET = """\
 plugin: bedplate
 site: test

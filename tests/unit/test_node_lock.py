@@ -13,6 +13,8 @@ import pytest
 
 from bedplate.sources import checkout
 
+pytestmark = pytest.mark.slow  # every test starts programs
+
 MODULE = checkout.root() / "playbooks" / "library" / "bedplate_node_lock.py"
 OLD, NEW = "6-77aa01bc34de", "7-0c41f8a2b9d3"
 

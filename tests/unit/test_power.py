@@ -27,6 +27,8 @@ from bedplate.sources.vault import bmc_logins
 from unit.redfish_emulator import PASSWORD, USER, Emulator, emulated
 from unit.site_sample import replace_in, write_site
 
+pytestmark = pytest.mark.slow  # every test starts programs
+
 LOGINS = Logins(Login(USER, PASSWORD), {})
 ADDRESSES = {f"n{i}": f"127.78.0.{10 + i}" for i in range(1, 4)}
 

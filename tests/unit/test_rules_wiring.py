@@ -26,6 +26,8 @@ from unit.simulation import record_lock
 from unit.site_sample import ENVIRONMENT, replace_in, write_site
 from unit.test_lock import serving
 
+pytestmark = pytest.mark.slow  # every test starts programs
+
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

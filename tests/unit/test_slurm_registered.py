@@ -11,6 +11,8 @@ import pytest
 
 from bedplate.sources import checkout
 
+pytestmark = pytest.mark.slow  # every test starts programs
+
 MODULE = checkout.root() / "playbooks/library/bedplate_slurm_registered.py"
 LOST = "gres/gpu count reported lower than configured (4 < 8)"
 

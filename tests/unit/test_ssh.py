@@ -12,6 +12,8 @@ import pytest
 from bedplate.ssh import Answer, Target, _Visit, run_everywhere
 from unit.sshd import Sshd, sshd
 
+pytestmark = pytest.mark.slow  # every test starts programs
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
