@@ -173,7 +173,7 @@ def test_a_layout_with_another_name_is_told() -> None:
         + GOOD[GOOD.index("  identity:") :]
     )
     assert [finding.rule for finding in found(text)] == ["layout"]
-    assert rules(text.replace(", match: {serial: '*A*'}", "").replace("lvmx", "lvm")) == {"storage-by-size"}
+    assert rules(text.replace(", match: {serial: '*A*'}", "").replace("lvmx", "direct")) == {"storage-by-size"}
 
 
 def test_several_faults_are_told_at_once_each_with_its_line() -> None:

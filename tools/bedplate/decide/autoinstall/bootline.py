@@ -65,6 +65,11 @@ def _line(line: str, kind: str) -> list[tuple[str, str, str]]:
         found.append(("boot-seed", "no ds=nocloud;s=URL on the command line", "add it"))
     elif not seed[1].endswith("/"):
         found.append(("boot-seed-slash", f'the seed\'s URL "{seed[1][:120]}" does not end with /', "add it"))
+    found += [
+        ("rewritten", f"{each[:120]} comes before the seed", "remove it")
+        for each in sorted(given)
+        if each.startswith("subiquity.autoinstallpath=")
+    ]
     fetches = any(word.startswith(("url=", "iso-url=")) for word in given)
     if any(word.startswith("url=") for word in given) and "cloud-config-url=/dev/null" not in given:
         found.append(("boot-url", "url= without cloud-config-url=/dev/null", "add it"))

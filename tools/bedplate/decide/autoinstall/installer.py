@@ -7,7 +7,7 @@ from bedplate.decide.autoinstall import storage
 from bedplate.decide.autoinstall.cloudconfig import APT_SHARED, HOSTNAME, PASSWORD_LOGIN, URL, USER_DATA
 from bedplate.decide.autoinstall.commands import COMMANDS
 from bedplate.decide.autoinstall.credentials import PASSWORD_HASH, SSH_KEYS, USERNAME
-from bedplate.decide.autoinstall.findings import Report
+from bedplate.decide.autoinstall.findings import Report, texts
 from bedplate.decide.autoinstall.network import NETWORK
 from bedplate.decide.autoinstall.shapes import (
     UNCHECKED,
@@ -66,6 +66,9 @@ def _apt(report: Report, path: Path, apt: dict[str, Any]) -> None:
         )
     if apt.get("geoip") is not False:
         report.add("apt-mirror", (*path, "geoip"), "the mirror is looked up by place", "geoip: false")
+    if apt.get("preserve_sources_list") is True:
+        found = "the sources of the ISO stay beside the mirror"
+        report.add("apt-mirror", (*path, "preserve_sources_list"), found, "false")
     if "primary" in apt and "mirror-selection" in apt:
         report.add("conflict", (*path, "primary"), "both primary and mirror-selection", "keep mirror-selection")
     selection = apt.get("mirror-selection")
@@ -153,12 +156,26 @@ _SWITCHES = (
     ("source", "search_drivers", "drivers are searched"), ("drivers", "install", "third-party drivers are installed"),
     ("oem", "install", "OEM packages are installed"), ("codecs", "install", "codecs are installed"),
 )  # fmt: skip
+_REWRITES = re.compile(r"(?<![\w./-])/autoinstall\.yaml\b")
 _NEWER_SUITES = {"security", "updates"}
 
 
 def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
     value = data.get(name)
     return value if isinstance(value, dict) else {}
+
+
+def _absent(report: Report, path: Path, data: dict[str, Any]) -> None:
+    """Sections that are not there, and what the installer does then."""
+    if "apt" not in data:
+        report.add("apt-fallback", path, "no apt section", "apt: {fallback: abort, …}")
+    if "kernel" not in data:
+        report.add("kernel-pin", path, "no kernel section: the ISO's flavor of the day", "kernel: {package: …}")
+    if data.get("network") is None:
+        found = "no network section: DHCP on every en* and eth*, which the installed system asks as another client"
+        report.add("nic-by-name", path, found, "network: ports by match.macaddress and set-name")
+    if "storage" not in data:
+        storage.absent(report, path)
 
 
 def _whole(report: Report, path: Path, data: dict[str, Any]) -> None:
@@ -174,12 +191,10 @@ def _whole(report: Report, path: Path, data: dict[str, Any]) -> None:
             )
     if _section(data, "refresh-installer").get("update") is not False:
         report.add("installer-refresh", path, "the installer may refresh itself", "refresh-installer: {update: false}")
-    if "apt" not in data:
-        report.add("apt-fallback", path, "no apt section", "apt: {fallback: abort, …}")
-    if "kernel" not in data:
-        report.add("kernel-pin", path, "no kernel section: the ISO's flavor of the day", "kernel: {package: …}")
-    if "storage" not in data:
-        storage.absent(report, path)
+    _absent(report, path, data)
+    for place, text in texts(data.get("early-commands"), (*path, "early-commands")):
+        if _REWRITES.search(text):
+            report.add("rewritten", place, "/autoinstall.yaml is read again after the early-commands", "leave it alone")
     apt = _section(data, "apt")
     suites = apt.get("disable_suites")
     disabled = {suite for suite in suites if isinstance(suite, str)} if isinstance(suites, list) else set()

@@ -162,6 +162,11 @@ def _user_data(report: Report, data: dict[str, Any]) -> None:
             report.add("autoinstall", (key,), f'"{key}" is a key of autoinstall, and stands beside it', "indent it")
     misplaced = AUTOINSTALL.keys() - CLOUD.keys()
     _LIVE.check(report, (), {key: value for key, value in data.items() if key not in misplaced})
+    files = data.get("write_files")
+    for index, file in enumerate(files if isinstance(files, list) else ()):
+        if isinstance(file, dict) and file.get("path") == "/autoinstall.yaml":
+            found = "/autoinstall.yaml comes before the `autoinstall` of this file"
+            report.add("rewritten", ("write_files", index, "path"), found, "write it below `autoinstall`")
     if "autoinstall" not in data:
         report.add("autoinstall", (), "no `autoinstall` in it: the installer asks", "autoinstall: {version: 1, …}")
 

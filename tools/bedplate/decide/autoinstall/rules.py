@@ -70,6 +70,7 @@ _ALL = (
         policy=True,
     ),
     Rule("storage", "a storage configuration holds together", "the installer stops halfway, or builds another one"),
+    Rule("lvm-scaled", "a layout lvm says `sizing-policy: all`", "root gets half of the disk, or 100 G", policy=True),
     Rule("layout", "the layout is one of lvm, direct, zfs, hybrid", "any other name silently means `direct`"),
     # --- packages, kernel, updates
     Rule("apt-fallback", "`apt.fallback: abort`", "offline-install, the default, hides a broken mirror", True),
@@ -89,6 +90,12 @@ _ALL = (
         policy=True,
     ),
     Rule("installer-refresh", "`refresh-installer.update: false`", "another installer than was tested", policy=True),
+    Rule(
+        "rewritten",
+        "nothing writes /autoinstall.yaml, and no boot line names another file",
+        "either comes before this file: what was linted is not what is installed",
+        policy=True,
+    ),
     Rule("interactive", "no interactive sections", "the installer waits, and reports nothing", policy=True),
     Rule("ssh-password", "no login by password over ssh", "keys are enough", policy=True),
     Rule("reporting", "reports go to a place that can be reached", "a handler that is not in the code says nothing"),

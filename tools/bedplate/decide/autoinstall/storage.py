@@ -61,6 +61,8 @@ MATCH = Either(_ONE_MATCH, Items(_ONE_MATCH, least=1))
 def _layout(report: Report, path: Path, layout: dict[str, Any]) -> None:
     if "match" not in layout and layout.get("reset-partition-only") is not True:
         report.add("storage-by-size", path, "a layout without a match takes the largest disk", "add match.serial")
+    if layout.get("name") == "lvm" and layout.get("sizing-policy") != "all":
+        report.add("lvm-scaled", path, "lvm without sizing-policy: all leaves part of the disk unused", "add it")
 
 
 _LAYOUT = Keys(
