@@ -5,7 +5,7 @@ node inventory   what it is made of, compared with what was expected, and told t
 node installed   the last word before the machine starts again; ends with 1 when it cannot be told: the boot server
                  would take the machine for one that comes back without having been installed.
 node first-boot  in the installed system: how cloud-init ended; then the token's last use is over, and it is removed.
-node logs        the installer's logs and crash files, as one archive, to the boot server.
+node logs        the installer's logs, and apart from them its crash files, as archives to the boot server.
 """
 
 # ruff: noqa: INP001  a program by itself
@@ -20,7 +20,7 @@ import tarfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,15 @@ EXPECTED = Path("/run/bedplate/expected.json")
 FIRST_BOOT = Path("/var/lib/bedplate/first-boot")
 CLOUD_INIT = Path("/run/cloud-init")
 FIRST_BOOT_S = 3600  # until a first boot that does not end is told as one
-LOGS = ("/var/log/installer", "/var/crash", "/var/log/cloud-init.log", "/var/log/cloud-init-output.log")
+LOGS = (
+    "/var/log/installer", "/run/subiquity/cloud.autoinstall.yaml", "/var/log/cloud-init.log",
+    "/var/log/cloud-init-output.log",
+)  # fmt: skip
+CRASHES = ("/var/crash",)  # apart: one crash file may be larger than all that the boot server takes
 MOST_LOG_BYTES = 64 << 20
 TRIES, PAUSE_S, DEADLINE_S = 6, 5, 60
+# Names that people give to data, not those that partitioning tools give to a type ("Basic data partition").
+DATA_LABEL = re.compile(r"data([^a-z].*)?|.*[-_]data([-_].*)?", re.IGNORECASE | re.DOTALL)
 COLUMNS = "NAME,SERIAL,WWN,MODEL,SIZE,TYPE,TRAN,LABEL,PARTLABEL,MOUNTPOINT"
 
 
@@ -103,19 +109,27 @@ def secure_boot() -> bool | None:
     return None
 
 
-def differences(expected: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:  # noqa: C901  a list of cases
+def differences(expected: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:  # noqa: C901, PLR0912  a list of cases
     """What would be wiped, or booted, and is not what the fleet says."""
     serial = found["dmi"].get("product_serial")
     if serial != expected["serial"]:
         yield f"serial number {str(serial)[:64]!r}, expected {expected['serial']!r}"
     for wanted in expected["boot_disk_serials"]:
-        fits = [disk["name"] for disk in found["disks"] if wanted in (disk.get("serial") or "")]
+        fits = [disk for disk in found["disks"] if wanted in (disk.get("serial") or "")]
         if len(fits) != 1:
-            yield f"boot disk {wanted}: {len(fits)} disks have that serial number ({' '.join(fits) or 'none'})"
+            names = " ".join(disk["name"] for disk in fits)
+            yield f"boot disk {wanted}: {len(fits)} disks have that serial number ({names or 'none'})"
+        for disk in fits:
+            for why in in_use(disk):
+                yield f"boot disk {wanted} {why}"
     macs = {port(nic["mac"]) for nic in found["nics"]}
     for mac in expected["macs"]:
         if mac not in macs:
             yield f"no interface with MAC {mac}"
+    silent = {port(nic["mac"]) for nic in found["nics"] if nic.get("carrier") == "0"}
+    for mac in expected["macs"]:
+        if mac in silent:
+            yield f"interface with MAC {mac} has no link: no cable, or one in another port"
     for mac in expected.get("nic_macs") or ():
         if mac not in macs:
             yield f"no fabric adapter with MAC {mac}"
@@ -127,6 +141,20 @@ def differences(expected: dict[str, Any], found: dict[str, Any]) -> Iterator[str
     address = (found.get("bmc") or {}).get("address")
     if expected.get("bmc_address") and address and address != expected["bmc_address"]:
         yield f"BMC address {str(address)[:40]}, expected {expected['bmc_address']}"
+
+
+def in_use(disk: dict[str, Any]) -> Iterator[str]:
+    """Why a disk that has the right serial number is not wiped all the same: data by its label, or mounted."""
+    parts = [disk]
+    while parts:
+        part = parts.pop(0)
+        for label in (part.get("label"), part.get("partlabel")):
+            if label and DATA_LABEL.fullmatch(label):
+                name = part["name"]
+                yield f"holds data: {name} has the label {label[:64]!r} (correct boot_disk_serials, or wipe it by hand)"
+        if part.get("mountpoint"):
+            yield f"is in use: {part['name']} is mounted at {part['mountpoint'][:64]}"
+        parts += part.get("children") or []
 
 
 def port(mac: str | None) -> str:
@@ -207,20 +235,33 @@ def tell_first_boot(expected: dict[str, Any]) -> int:
     return 0
 
 
+def archive(paths: Iterable[str]) -> bytes:
+    """The files there as one archive, none: no bytes; what cannot be read is said, and left out."""
+    tops = [path for path in map(Path, paths) if path.exists()]
+    files = [path for top in tops for path in (sorted(top.rglob("*")) if top.is_dir() else [top]) if path.is_file()]
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz") as tar:
+        for path in files:
+            try:
+                content = path.read_bytes()  # whole first: a log that grows meanwhile would break the archive
+            except OSError as fault:
+                say(f"{path}: left out of the logs: {fault.strerror}")
+                continue
+            entry = tarfile.TarInfo(str(path).lstrip("/"))
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return data.getvalue() if files else b""
+
+
 def tell_logs(expected: dict[str, Any]) -> int:
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
-        for path in LOGS:
-            if Path(path).exists():
-                tar.add(path, recursive=True)
-    data = archive.getvalue()
-    if len(data) > MOST_LOG_BYTES:
-        say(f"{len(data)} bytes of logs, not sent")
-        return 0
-    url = f"{expected['url']}/upload/{expected['path']}/installer-logs.tar.gz"
-    status, said = send(url, data, "application/gzip", "PUT")
-    if status not in (HTTPStatus.OK, HTTPStatus.CREATED):
-        say(f"logs not taken: {status} {said[:200]}")
+    for name, paths in (("installer-logs.tar.gz", LOGS), ("installer-crashes.tar.gz", CRASHES)):
+        data = archive(paths)
+        if len(data) > MOST_LOG_BYTES:
+            say(f"{name}: {len(data)} bytes, the boot server takes {MOST_LOG_BYTES}: not sent")
+        elif data:
+            status, said = send(f"{expected['url']}/upload/{expected['path']}/{name}", data, "application/gzip", "PUT")
+            if status not in (HTTPStatus.OK, HTTPStatus.CREATED):
+                say(f"{name}: not taken: {status or 'nobody answers'} {said[:200]}")
     return 0  # logs that nobody took are no reason to end an installation
 
 

@@ -55,6 +55,8 @@ def inventory(**changed: Any) -> dict[str, Any]:
         {"nics": [{"mac": "02:00:00:00:01:00"}, {"mac": "98:03:9b:00:00:02"}]}, {"bmc": {"address": "10.1.0.2"}},
         {"dmi": {"product_serial": "SN-1", "bios_version": "1.9"}},
         {"disks": [{"name": "sda", "serial": "DISK-1"}, {"name": "sdb", "serial": "DISK-1"}, {"name": "c", "serial": "DISK-2"}]},
+        {"disks": [{"name": "sda", "serial": "DISK-1", "label": "data0", "children": [{"name": "sda1", "partlabel": "raid-data", "mountpoint": "/raid"}]}]},
+        {"nics": [{"mac": "02:00:00:00:01:00", "carrier": "0"}]},
     ],
 )  # fmt: skip
 def test_the_machine_and_the_server_judge_alike(node: ModuleType, changed: dict[str, Any]) -> None:

@@ -28,13 +28,14 @@ from typing import Any, override
 from urllib.parse import parse_qs
 
 from bedplate.act.arming import Armed, armed_files
-from bedplate.decide.netboot.hardware import differences, unknown
+from bedplate.decide.netboot.hardware import differences, foreign, unknown
 from bedplate.decide.netboot.knownhosts import with_key
 from bedplate.decide.netboot.protocol import (
     KINDS,
     Boot,
     Install,
     Machines,
+    Phase,
     Refusal,
     Request,
     armed,
@@ -56,7 +57,7 @@ from bedplate.decide.netboot.protocol import (
     upload_refusal,
 )  # fmt: skip
 from bedplate.decide.netboot.recipe import grub_names, menus
-from bedplate.decide.netboot.tftplog import menu
+from bedplate.decide.netboot.tftplog import MENU, sent
 from bedplate.ledger.store import Ledger
 from bedplate.model.event import Draft, Event
 from bedplate.model.faults import BadInput, BedplateError
@@ -105,6 +106,9 @@ class BootServer:
             {node.serial: node.name for node in fleet.nodes.values()},
             {mac: node.name for node in fleet.nodes.values() for mac in (node.boot_mac, *node.bond_macs)},
         )
+        nodes = fleet.nodes.values()
+        self._of_mac = {mac: node.name for node in nodes for mac in (node.boot_mac, *node.bond_macs, *node.nic_macs)}
+        self._of_disk = {serial: node.name for node in nodes for serial in node.boot_disk_serials}
         self._lock = threading.RLock()
         self._installs: dict[str, Install] = {}
         self._head = 0
@@ -155,6 +159,7 @@ class BootServer:
         if request.what == "menu":
             return Answer(200, self.menus[request.name].encode())
         if request.what == "files":
+            self._fetched(request.name, address)
             return self._file(request.name)
         if request.what == "boot":
             return self._boot(request, address)
@@ -165,6 +170,16 @@ class BootServer:
         if place.is_symlink() or not place.is_file():
             return Answer(404, b"nothing is there\n")
         return Answer(200, file=place, kind="application/octet-stream")
+
+    def _fetched(self, name: str, address: str) -> None:
+        """Record that a machine that was given the installer fetches its kernel: once, whoever else asks for files."""
+        node = self._by_address.get(address)
+        if node is None or name != self.netboot.kernel.name:
+            return
+        with self._lock:
+            install = self.installs(fresh=False).get(node, Install())
+            if install.phase is Phase.BOOTING and install.fetched_at is None:
+                self._record(recorded("fetched", node, install, name=name, address=address))
 
     def _boot(self, request: Request, address: str) -> Answer:
         """IPXE asks who it is; the answer is a script in any case, or the machine would stop at a prompt."""
@@ -193,7 +208,10 @@ class BootServer:
 
     def heard(self) -> None:
         """What machines fetched by TFTP since the last look: GRUB asks there, and dnsmasq alone answers it."""
-        for address in self._tftp.menus():
+        for file, address in self._tftp.sent():
+            if file != MENU:
+                self._fetched(file.removeprefix("files/"), address)
+                continue
             node = self._by_address.get(address)
             if node is None:
                 continue
@@ -264,18 +282,26 @@ class BootServer:
         found = (document or {}).get("found")
         told = (document or {}).get("differences")
         wrong = differences(files.expected, found) if files else ["its files are not those of its arming"]
+        wrong += foreign(node, found, self._of_mac, self._of_disk)
         wrong += [str(each)[:300] for each in told if str(each) not in wrong] if isinstance(told, list) else []
         text = json.dumps(document, sort_keys=True)
         write_whole(self._logs(node) / "inventory.json", text + "\n", mode=0o600)
         digest = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
         blind = unknown(files.expected, found) if files else []
+        secure = found.get("secure_boot") if isinstance(found, dict) else None
         self._record(
-            recorded("inventory", node, install, differences=wrong[:50], unknown=blind, inventory_sha256=digest)
-        )
+            recorded(
+                "inventory", node, install, differences=wrong[:50], unknown=blind, inventory_sha256=digest,
+                secure_boot=secure if isinstance(secure, bool) else None,
+            )
+        )  # fmt: skip
         return Answer(409, ("\n".join(wrong) + "\n").encode()) if wrong else Answer(200)
 
     def _phone(self, node: str, install: Install, address: str, body: bytes) -> Answer:
-        form = parse_qs(body.decode(errors="replace"), max_num_fields=32)
+        try:
+            form = parse_qs(body.decode(errors="replace"), max_num_fields=32)
+        except ValueError:  # more fields than any machine sends
+            form = {}
         key = host_key(form.get("pub_key_ed25519", [""])[0])
         if key is None:
             return self.refuse(Refusal(400, "no ed25519 host key"), asked="phone", address=address, node=node)
@@ -372,8 +398,8 @@ class _Follow:
             return 0, 0
         return stat.st_size, stat.st_ino
 
-    def menus(self) -> list[str]:
-        """Addresses that were sent GRUB's menu since the last call, in their order."""
+    def sent(self) -> list[tuple[str, str]]:
+        """What was sent, and to which address, since the last call."""
         size, inode = self._size()
         if inode != self._file or size < self._read:  # rotated, or begun anew
             self._read, self._file = 0, inode
@@ -384,12 +410,14 @@ class _Follow:
             data = file.read(size - self._read)
         whole = data.rpartition(b"\n")[0]  # a line that is being written is read next time
         self._read += len(whole) + (1 if whole else 0)
-        return [address for line in whole.decode(errors="replace").splitlines() if (address := menu(line))]
+        return [found for line in whole.decode(errors="replace").splitlines() if (found := sent(line))]
 
 
 def _document(body: bytes) -> dict[str, Any] | None:
     try:
         document = json.loads(body)
+        # JSON can name half a character (\ud800), which no ledger and no answer can hold.
+        document = json.loads(json.dumps(document, ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None

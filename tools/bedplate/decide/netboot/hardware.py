@@ -3,8 +3,12 @@
 autoinstall/node.py has the same rules for the machine itself, which may not reach us; a test holds the two together.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+# Names that people give to data, not those that partitioning tools give to a type ("Basic data partition").
+DATA_LABEL = re.compile(r"data([^a-z].*)?|.*[-_]data([-_].*)?", re.IGNORECASE | re.DOTALL)
 
 
 def differences(expected: Mapping[str, Any], found: object) -> list[str]:
@@ -19,11 +23,20 @@ def differences(expected: Mapping[str, Any], found: object) -> list[str]:
         wrong.append(f"serial number {str(serial)[:64]!r}, expected {expected['serial']!r}")
     disks = [disk for disk in found["disks"] if isinstance(disk, dict)]
     for wanted in expected["boot_disk_serials"]:
-        fits = [str(disk.get("name"))[:32] for disk in disks if wanted in str(disk.get("serial") or "")]
+        fits = [disk for disk in disks if wanted in str(disk.get("serial") or "")]
         if len(fits) != 1:
-            wrong.append(f"boot disk {wanted}: {len(fits)} disks have that serial number ({' '.join(fits) or 'none'})")
-    macs = {_mac(nic.get("mac")) for nic in found["nics"] if isinstance(nic, dict)}
+            names = " ".join(str(disk.get("name"))[:32] for disk in fits)
+            wrong.append(f"boot disk {wanted}: {len(fits)} disks have that serial number ({names or 'none'})")
+        wrong += [f"boot disk {wanted} {why}" for disk in fits for why in _in_use(disk)]
+    nics = [nic for nic in found["nics"] if isinstance(nic, dict)]
+    macs = {_mac(nic.get("mac")) for nic in nics}
     wrong += [f"no interface with MAC {mac}" for mac in expected["macs"] if mac not in macs]
+    silent = {_mac(nic.get("mac")) for nic in nics if nic.get("carrier") == "0"}
+    wrong += [
+        f"interface with MAC {mac} has no link: no cable, or one in another port"
+        for mac in expected["macs"]
+        if mac in silent
+    ]
     wrong += [f"no fabric adapter with MAC {mac}" for mac in expected.get("nic_macs") or () if mac not in macs]
     if expected.get("disks") is not None and len(disks) != expected["disks"]:
         wrong.append(f"{len(disks)} disks, expected {expected['disks']}")
@@ -37,13 +50,56 @@ def differences(expected: Mapping[str, Any], found: object) -> list[str]:
     return wrong
 
 
+def _in_use(disk: Mapping[str, Any]) -> Iterator[str]:
+    """Why a disk that has the right serial number is not wiped all the same: data by its label, or mounted."""
+    parts: list[Any] = [disk]
+    while parts:
+        part = parts.pop(0)
+        if not isinstance(part, dict):
+            continue
+        name = str(part.get("name"))[:32]
+        for label in (part.get("label"), part.get("partlabel")):
+            if isinstance(label, str) and DATA_LABEL.fullmatch(label):
+                yield f"holds data: {name} has the label {label[:64]!r} (correct boot_disk_serials, or wipe it by hand)"
+        if part.get("mountpoint"):
+            yield f"is in use: {name} is mounted at {str(part['mountpoint'])[:64]}"
+        children = part.get("children")
+        parts += children if isinstance(children, list) else []
+
+
+def foreign(node: str, found: object, of_mac: Mapping[str, str], of_disk: Mapping[str, str]) -> list[str]:
+    """Parts that the fleet says are of another machine; of_mac, of_disk: the owner of a MAC, of a boot disk's serial.
+
+    Only the boot server knows the others; the machine hears it by the answer to its inventory.
+    """
+    wrong = []
+    for kind, key, owners in (("nics", "mac", of_mac), ("disks", "serial", of_disk)):
+        parts = found.get(kind) if isinstance(found, dict) else None
+        for part in parts if isinstance(parts, list) else ():
+            said = part.get(key) if isinstance(part, dict) else None
+            if not isinstance(said, str):
+                continue
+            said = _mac(said) if key == "mac" else said.strip()
+            if (owner := owners.get(said, node)) != node:
+                what = f"MAC {said} is of {owner}: a swapped adapter"
+                if key == "serial":
+                    what = f"disk {said} is a boot disk of {owner}: a swapped disk"
+                wrong.append(what)
+    return wrong
+
+
 def unknown(expected: Mapping[str, Any], found: object) -> list[str]:
     """What was expected and could not be compared, because the machine does not say it."""
-    bmc = found.get("bmc") if isinstance(found, dict) else None
-    told = isinstance(bmc, dict) and bmc.get("address")
-    return (
-        ["BMC address: the live system has no ipmitool, or no BMC"] if expected.get("bmc_address") and not told else []
-    )
+    found = found if isinstance(found, dict) else {}
+    bmc, nics = found.get("bmc"), found.get("nics")
+    blind = []
+    if expected.get("bmc_address") and not (isinstance(bmc, dict) and bmc.get("address")):
+        blind.append("BMC address: the live system has no ipmitool, or no BMC")
+    known = {*expected["macs"], *(expected.get("nic_macs") or ())}
+    others = [_mac(nic.get("mac")) for nic in nics if isinstance(nic, dict)] if isinstance(nics, list) else []
+    if others := [mac[:40] for mac in others if mac not in known]:
+        blind.append(f"{len(others)} interfaces that nodes.csv does not have: {', '.join(others[:16])}")
+    return blind
 
 
 def _mac(said: object) -> str:

@@ -32,8 +32,8 @@ KINDS = (
     *(
         f"netboot.{word}"
         for word in (
-            "armed", "disarmed", "asked", "held", "seeded", "inventory", "stage", "uploaded", "phoned", "finished",
-            "confirmed", "refused",
+            "armed", "disarmed", "asked", "fetched", "held", "seeded", "inventory", "stage", "uploaded", "phoned",
+            "finished", "confirmed", "refused",
         )
     ),
     "node.done", "node.verified",  # of rollouts and verifications: the last two steps of an installation
@@ -94,6 +94,7 @@ class Install:
     until: str | None = None
     armed_by: str | None = None
     asked_at: str | None = None
+    fetched_at: str | None = None
     seed_address: str | None = None
     seeded_at: str | None = None
     stage: str | None = None
@@ -122,7 +123,7 @@ def fold_installs(events: Iterable[Event], known: Mapping[str, Install] | None =
     return nodes
 
 
-def _after(now: Install, event: Event) -> Install:  # noqa: C901, PLR0911  a table of kinds
+def _after(now: Install, event: Event) -> Install:  # noqa: C901, PLR0911, PLR0912  a table of kinds
     body = event.body
     match event.kind:
         case "netboot.armed":
@@ -134,12 +135,14 @@ def _after(now: Install, event: Event) -> Install:  # noqa: C901, PLR0911  a tab
             return Install(Phase.IDLE, why=_text(body, "why"), since=event.at)
         case "netboot.asked" if now.phase in (Phase.ARMED, Phase.BOOTING) and body.get("answer") == "install":
             return replace(now, phase=Phase.BOOTING, asked_at=now.asked_at or event.at, since=event.at)
+        case "netboot.fetched" if now.phase is Phase.BOOTING and now.fetched_at is None:
+            return replace(now, fetched_at=event.at, stage="kernel fetched", since=event.at)
         case "netboot.held" if now.phase in OPEN:
             return replace(now, phase=Phase.HELD, why=_text(body, "why"), since=event.at)
         case "netboot.seeded" if now.phase in (Phase.ARMED, Phase.BOOTING, Phase.SEEDED):
             return replace(
                 now, phase=Phase.SEEDED, seed_address=now.seed_address or _text(body, "address"),
-                seeded_at=now.seeded_at or event.at, since=event.at,
+                seeded_at=now.seeded_at or event.at, stage=None, since=event.at,
             )  # fmt: skip
         case "netboot.inventory" if now.phase in OPEN:
             if wrong := body.get("differences"):

@@ -145,15 +145,17 @@ class Recipe:
         return chosen
 
     def _node_faults(self, node: Node) -> Iterator[Fault]:
-        most = self._kinds[node.kind].model.boot_disks
-        there = len(node.boot_disk_serials)
+        model = self._kinds[node.kind].model
+        most, there = model.boot_disks, len(node.boot_disk_serials)
         if not there:
             found = f"node {node.name} has no boot_disk_serials: no disk of it may be wiped"
             yield Fault(self.fleet.csv_file, node.line, found, "add the serial numbers of the disks that it boots from")
         elif most is not None and there != most:
-            model = self._kinds[node.kind].model.model
-            found = f"node {node.name} has {there} boot_disk_serials, its model {model} has {most} boot disks"
+            found = f"node {node.name} has {there} boot_disk_serials, its model {model.model} has {most} boot disks"
             yield Fault(self.fleet.csv_file, node.line, found, "correct one of the two")
+        if len(node.nic_macs) != model.nics:
+            found = f"node {node.name} has {len(node.nic_macs)} nic_macs, its model {model.model} has {model.nics}"
+            yield Fault(self.fleet.csv_file, node.line, found, "its machine is compared with them before it is wiped")
 
     def files(self, node: Node) -> dict[str, str]:
         """The files of a node by name; those of its seed, and what GRUB and iPXE are given when it is armed."""
