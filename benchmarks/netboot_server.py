@@ -91,7 +91,8 @@ def story(port: int, node: Any, expected: dict[str, Any], place: Path, reports: 
     path = f"{node.name}/{files.token}"
     disks = [{"name": f"sd{at}", "serial": serial} for at, serial in enumerate(node.boot_disk_serials)]
     disks += [{"name": f"nvme{at}", "serial": "X"} for at in range((expected["disks"] or len(disks)) - len(disks))]
-    found = {"dmi": {"product_serial": node.serial}, "disks": disks, "nics": [{"mac": node.boot_mac}]}
+    nics = [{"mac": mac} for mac in (*expected["macs"], *expected["nic_macs"])]
+    found = {"dmi": {"product_serial": node.serial}, "disks": disks, "nics": nics}
     stages = [{"name": f"subiquity/Install/{at}/x", "event_type": "start"} for at in range(reports)]
     stages.append({"name": "bedplate/installed", "event_type": "finish", "result": "SUCCESS"})
     asks: list[tuple[str, str, bytes | None]] = [
