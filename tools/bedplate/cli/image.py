@@ -18,10 +18,13 @@ from bedplate.act.place import Row
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.decide.buildrecord import Stage
+from bedplate.decide.images import lint as lints
 from bedplate.decide.images import uri as names
+from bedplate.decide.images.rules import all_rules
 from bedplate.decide.reference import Reference
 from bedplate.model.faults import BadInput, Fault, NodesFailed
-from bedplate.sources.site import Site, open_site
+from bedplate.sources import definition
+from bedplate.sources.site import Site, open_site, shown
 
 env_argument = click.argument("env")
 _NEXT = {None: "build", Stage.BUILT: "push", Stage.PUSHED: "import", Stage.IMPORTED: "place"}
@@ -153,6 +156,85 @@ def show(root: Path, env: str, as_json: bool) -> None:
     first = f"bedplate lock {env}, then " if _next(asked) == "place" and not site.lock_path(env).exists() else ""
     rows.append(("next", f"{first}bedplate image {_next(asked)} {env}"))
     print_table(["what", "is"], rows)
+
+
+@image.command()
+@click.argument("directories", metavar="[DEFINITION|DIRECTORY]...", nargs=-1)
+@click.option("--file", "dockerfile", metavar="PATH", help="Dockerfile of a DIRECTORY.  [default: Dockerfile]")
+@click.option("--target", metavar="STAGE", help="Stage that is built of a DIRECTORY.")
+@click.option(
+    "--checkout",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    help="Checkout of a definition's upstream: its Dockerfile, locks and tag are looked at too.",
+)
+@click.option("--accept", metavar="RULE", multiple=True, help="Leave out what a rule finds.")
+@click.option("--rules", "list_rules", is_flag=True, help="List the rules, and look at nothing.")
+@json_option
+@click.pass_obj
+def lint(  # noqa: PLR0917  click's order
+    root: Path,
+    directories: tuple[str, ...],
+    dockerfile: str | None,
+    target: str | None,
+    checkout: Path | None,
+    accept: tuple[str, ...],
+    list_rules: bool,
+    as_json: bool,
+) -> int:
+    """List every input of an image that is not pinned, and every label that disagrees with its commit.
+
+    DEFINITION is a directory with image.yml, by its path or as an environment names it (images/DIR); DIRECTORY has a
+    Dockerfile. Default: all definitions of the site. Nothing is built or fetched. Exit 2 if something was found.
+
+    \b
+    Example:
+      bedplate image lint images/train --checkout ~/Megatron-LM
+      bedplate image lint ~/Megatron-LM --file docker/Dockerfile.ci.dev --target main
+    """
+    rules = {rule.id: rule for rule in all_rules()}
+    if list_rules:
+        rows = [(rule.id, rule.title, rule.source) for rule in rules.values()]
+        if as_json:
+            print_json([{"id": name, "title": title, "source": source} for name, title, source in rows])
+        else:
+            print_table(["rule", "what it holds to", "from"], rows)
+        return 0
+    if wrong := [name for name in accept if name not in rules]:
+        raise BadInput(f"--accept {', '.join(wrong)}: no such rule (bedplate image lint --rules lists them)")
+    folders = [_folder(root, word) for word in directories or open_site(root).image_definitions()]
+    if not folders:
+        raise BadInput(f"{shown(root)}: no definition of an image (name a directory)")
+    recipes = [
+        recipe
+        for folder in folders
+        for recipe in definition.recipes(
+            folder, shown=shown(folder), dockerfile=dockerfile, target=target, upstream=checkout
+        )
+    ]
+    found = lints.lint(recipes)
+    left = lints.accepted(found, accept)
+    dropped = len(found) - len(left)
+    if as_json:
+        findings = [finding.fault.as_dict() | {"rule": finding.rule} for finding in left]
+        print_json({"files": [recipe.file for recipe in recipes], "findings": findings, "accepted": dropped})
+    else:
+        for finding in left:
+            click.echo(str(finding), err=True)
+        said = f"{len(left)} finding{'s' if len(left) != 1 else ''} in {', '.join(recipe.file for recipe in recipes)}"
+        click.echo(said + (f", {dropped} accepted" if dropped else ""), err=bool(left))
+    return BadInput.exit_code if left else 0
+
+
+def _folder(root: Path, word: str) -> Path:
+    """A directory by its path, else a definition of the site.
+
+    Raises:
+        BadInput: there is neither.
+    """
+    for folder in (Path(word).absolute(), (root / word).absolute()):
+        if folder.is_dir():
+            return folder
+    raise BadInput([Fault(word, None, "no such directory", f"nor is it in the site {root}")])
 
 
 @image.command()

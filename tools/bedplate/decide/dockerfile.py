@@ -11,15 +11,23 @@ from dataclasses import dataclass
 from bedplate.model.faults import Fault
 
 _HEREDOC = re.compile(r"<<-?\s*[\"']?(\w+)[\"']?")
+_WITH_DOCUMENTS = ("RUN", "COPY", "ADD")
 _BASE = ("$BASE", "${BASE}")
 _URL = re.compile(r"(https?|ftp|git)://|git@", re.IGNORECASE)
 
 
+type Lines = tuple[tuple[int, str], ...]
+
+
 @dataclass(frozen=True)
 class Instruction:
+    """lines: as they stand in the file, continuations too; documents: its here-documents, one after the other."""
+
     line: int
     name: str
     words: tuple[str, ...]
+    lines: Lines = ()
+    documents: tuple[Lines, ...] = ()
 
     @property
     def flags(self) -> list[str]:
@@ -37,16 +45,22 @@ def instructions(text: str) -> Iterator[Instruction]:
         whole = first.strip()
         if not whole or whole.startswith("#"):
             continue
+        source = [(number, first)]
         while whole.endswith("\\"):
-            _, more = next(lines, (0, ""))
+            at, more = next(lines, (0, ""))
             if not more.strip().startswith("#"):  # a comment between continued lines is dropped
                 whole = whole[:-1] + " " + more.strip()
-        for delimiter in _HEREDOC.findall(whole) if whole.split()[0].upper() in {"RUN", "COPY", "ADD"} else ():
-            for _, inner in lines:
+                source.append((at or source[-1][0], more))
+        documents: list[Lines] = []
+        name, *words = whole.split() or [""]  # a lone backslash
+        for delimiter in _HEREDOC.findall(whole) if name.upper() in _WITH_DOCUMENTS else ():
+            inside = []
+            for at, inner in lines:
                 if inner.strip() == delimiter:
                     break
-        name, *words = whole.split()
-        yield Instruction(number, name.upper(), tuple(words))
+                inside.append((at, inner))
+            documents.append(tuple(inside))
+        yield Instruction(number, name.upper(), tuple(words), tuple(source), tuple(documents))
 
 
 def dockerfile_faults(text: str, file: str) -> list[Fault]:

@@ -1,9 +1,10 @@
-"""The checkout that this command comes from: the templates and file lists of its roles."""
+"""Checkouts of git: the one that this command comes from, with the files of its roles; the commits of others."""
 
 import os
 from pathlib import Path
 
 from bedplate.model.faults import BadInput
+from bedplate.process import run
 
 
 def root() -> Path:
@@ -36,3 +37,30 @@ def autoinstall() -> dict[str, bytes]:
     place = root()
     found = [*place.glob("autoinstall/templates/*.j2"), place / "autoinstall/node.py"]
     return {path.relative_to(place).as_posix(): path.read_bytes() for path in sorted(found)}
+
+
+def commits(folder: Path, tag: str | None = None) -> tuple[str, str | None]:
+    """The commit that a checkout is at, in full, and the commit of a tag; None: there is no such tag.
+
+    Raises:
+        BadInput: the directory is no checkout of git.
+    """
+    head = _commit(folder, "HEAD")
+    if head is None:
+        raise BadInput(f"{folder}: no checkout of git with a commit (git clone, or name another directory)")
+    return head, _commit(folder, f"refs/tags/{tag}") if tag else None
+
+
+def _commit(folder: Path, name: str) -> str | None:
+    words: list[str | Path] = [
+        "git",
+        "-C",
+        folder,
+        "rev-parse",
+        "--quiet",
+        "--verify",
+        "--end-of-options",
+        f"{name}^{{commit}}",
+    ]
+    said = run(words, check=False, timeout_s=60)
+    return said.out.strip() if said.code == 0 else None

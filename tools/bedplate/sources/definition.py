@@ -1,13 +1,18 @@
-"""The files of an image's definition: images/DIR of a site, as bytes, and as the context of a build."""
+"""The files that an image is built from: images/DIR of a site as bytes, and any context of a build by its names."""
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from bedplate.decide.images.recipe import READ, Commits, Recipe, Role, own_arguments, read_recipe, upstream_arguments
 from bedplate.model.faults import BadInput, Fault
+from bedplate.model.image import parse_image
+from bedplate.sources import checkout
 
+DOCKERFILE = "Dockerfile"
 IMAGE_FILE = "image.yml"
 
 
@@ -66,3 +71,81 @@ def read_definition(folder: Path, *, shown: str) -> DefinitionFiles:
         raise BadInput(faults)
     text = files.pop(IMAGE_FILE).decode(errors="replace")  # a wrong byte is a fault of site.image()
     return DefinitionFiles(text, files, frozenset(executable - {IMAGE_FILE}))
+
+
+def context_files(folder: Path) -> frozenset[str]:
+    """Every path below a build's context, directories too; what git keeps for itself is no part of it."""
+    found: set[str] = set()
+    for directory, inner, names in os.walk(folder):
+        inner[:] = sorted(name for name in inner if name != ".git")
+        found |= {(Path(directory) / name).relative_to(folder).as_posix() for name in (*inner, *names)}
+    return frozenset(found)
+
+
+def context_texts(folder: Path, paths: Collection[str], *, shown: str) -> dict[str, str]:
+    """Those of some files that are there, as text.
+
+    Raises:
+        BadInput: one cannot be read, or is no text.
+    """
+    texts: dict[str, str] = {}
+    faults: list[Fault] = []
+    for path in paths:
+        try:
+            texts[path] = (folder / path).read_bytes().decode()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except UnicodeDecodeError:
+            faults.append(Fault(f"{shown}/{path}", None, "no UTF-8", "save the file as UTF-8"))
+        except OSError as fault:
+            faults.append(Fault(f"{shown}/{path}", None, f"cannot be read: {fault.strerror}"))
+    if faults:
+        raise BadInput(faults)
+    return texts
+
+
+def recipes(
+    folder: Path,
+    *,
+    shown: str,
+    dockerfile: str | None = None,
+    target: str | None = None,
+    upstream: Path | None = None,
+) -> list[Recipe]:
+    """All that an image in a directory is made by: a definition (and its upstream, in a checkout), or a Dockerfile.
+
+    dockerfile, target: of a directory without image.yml; a definition says both itself.
+
+    Raises:
+        BadInput: files are missing or cannot be read.
+    """
+    if not (folder / IMAGE_FILE).is_file():
+        if upstream is not None:
+            what = "no image.yml, so no upstream that a checkout could be of"
+            raise BadInput([Fault(shown, None, what, "name the checkout itself, with --file and --target")])
+        git = Commits(shown, *checkout.commits(folder)) if (folder / ".git").exists() else None
+        return [_recipe(folder, shown, dockerfile or DOCKERFILE, Role.PLAIN, target=target, commits=git)]
+    image = parse_image(context_texts(folder, [IMAGE_FILE], shown=shown)[IMAGE_FILE], f"{shown}/{IMAGE_FILE}")
+    found = []
+    git = None
+    if upstream is not None:
+        if image.upstream is None:
+            raise BadInput([Fault(f"{shown}/{IMAGE_FILE}", None, "names no upstream", "leave --checkout out")])
+        git = Commits(str(upstream), *checkout.commits(upstream, image.upstream.tag))
+        given, goal = upstream_arguments(image), image.upstream.target
+        at = {"target": goal, "given": given, "image": image, "commits": git}
+        locks = (*READ, *image.upstream.lockfiles)
+        found.append(_recipe(upstream, str(upstream), image.upstream.dockerfile, Role.UPSTREAM, locks, **at))
+    own = _recipe(folder, shown, image.dockerfile, Role.OWN, given=own_arguments(image), image=image, commits=git)
+    return [own, *found]
+
+
+def _recipe(
+    folder: Path, shown: str, dockerfile: str, role: Role, reads: Collection[str] = READ, **said: Any
+) -> Recipe:
+    place = f"{shown}/{dockerfile}"
+    texts = context_texts(folder, {*reads, dockerfile}, shown=shown)
+    if dockerfile not in texts:
+        raise BadInput([Fault(place, None, "no such file", "write it, or name it: --file")])
+    files = context_files(folder)
+    return read_recipe(texts.pop(dockerfile), place, role=role, files=files, texts=texts, folder=shown, **said)

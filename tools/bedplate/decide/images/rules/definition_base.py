@@ -1,0 +1,20 @@
+"""What a definition's Dockerfile builds from stands in image.yml alone: `image build` refuses what this rule finds."""
+
+from collections.abc import Iterable
+
+from bedplate.decide.dockerfile import dockerfile_faults
+from bedplate.decide.images.recipe import Recipe, Role
+from bedplate.decide.images.rule import Rule
+from bedplate.model.faults import Fault
+
+
+def _check(recipe: Recipe) -> Iterable[Fault]:
+    return dockerfile_faults(recipe.text, recipe.file) if recipe.role is Role.OWN else ()
+
+
+RULE = Rule(
+    id="DEFINITION-BASE",
+    title="What a definition builds from stands in image.yml alone",
+    source="a second place that says what an image is made of is the one that a bump forgets",
+    check=_check,
+)
