@@ -143,6 +143,13 @@ def test_a_second_converge_of_a_node_of_each_group_changes_nothing(demo: Demo) -
     assert recap.count("changed=0") == len(two), recap
 
 
+def test_no_node_has_drifted_from_the_lock_that_it_runs(demo: Demo) -> None:
+    done = bedplate("drift", check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(demo.told.nodes) + 1} nodes: {len(demo.told.nodes) + 1} as their locks say" in done.stdout
+    assert json.loads(bedplate("drift", "--cached", "--json").stdout)["counts"]["drift"] == 0
+
+
 def test_check_mode_predicts_the_upgrade_and_leaves_no_trace(demo: Demo) -> None:
     before = len(events())
     _, out = playbook("rollout", "-e", "target=B", "--check", "--diff")
@@ -284,6 +291,9 @@ def test_an_unreachable_node_is_named_and_counted(demo: Demo) -> None:
         assert len(rows) == 1, "one row, not one for each check"
         assert "UNREACHABLE" in rows[0]
         assert statuses()[victim]["status"] == "unreachable"
+        asked = bedplate("drift", victim, check=False)
+        assert asked.returncode == 4, "silence is no agreement"
+        assert f"1 not known ({victim})" in asked.stdout
     finally:
         demo.machine("lab", "break", victim, "unreachable", "--mend")
     assert bedplate("verify").returncode == 0
@@ -295,6 +305,9 @@ def test_a_file_that_was_edited_by_hand_is_a_difference(demo: Demo) -> None:
     done = bedplate("verify", "--nodes", victim, check=False)
     assert done.returncode == 5
     assert "/etc/nccl.conf" in done.stdout
+    differs = bedplate("drift", victim, check=False)
+    assert differs.returncode == 5
+    assert "/etc/nccl.conf" in differs.stdout
     demo.machine("lab", "break", victim, "wrong-file", "--mend")
     assert bedplate("verify", "--nodes", victim).returncode == 0
 
