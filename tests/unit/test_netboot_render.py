@@ -427,6 +427,7 @@ def test_the_command_writes_what_the_recipe_says_and_nothing_half(site: Path, tm
 def test_arm_names_what_will_be_wiped_asks_and_then_arms(site: Path, tmp_path: Path) -> None:
     replace_in(site / "fleet.yml", "example: true", "example: false")
     text = (site / "fleet.yml").read_text()
+    text = text.replace("  addressing: static\n", "  addressing: static\n  live: live-boot\n")
     (site / "fleet.yml").write_text(re.sub(r"sha256:[0-9a-f]{64}", sha256(b"x"), text))
     folder = tmp_path / "netboot"
     words = ["arm", "A", "--nodes", "gpu[001-002]", "--approved-by", "Ann Lee", "--dir", str(folder)]

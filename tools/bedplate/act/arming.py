@@ -7,12 +7,13 @@ written first: a machine whose event is missing is not armed, and one whose file
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from bedplate.decide.netboot.isoimage import Extent, contents
 from bedplate.decide.netboot.protocol import Install, arming, hash_token, recorded
 from bedplate.decide.netboot.recipe import TOKEN
 from bedplate.ledger.store import Ledger
@@ -23,6 +24,7 @@ from bedplate.sources.trees import write_tree
 ARMED = "armed"
 INDEX = "index.json"
 TOKEN_BYTES = 32
+PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Armed:
 def file_faults(folder: Path, netboot: Netboot) -> list[Fault]:
     """What is wrong with the image, kernel and initrd that machines will fetch: not there, or other bytes.
 
-    Kernel and initrd of another image end in "Unable to find a live file system on the network".
+    Kernel and initrd of another image than that one end in "Unable to find a live file system on the network".
     """
     faults = []
     for role in (netboot.image, netboot.kernel, netboot.initrd):
@@ -58,7 +60,37 @@ def file_faults(folder: Path, netboot: Netboot) -> list[Fault]:
         if found != role.sha256:
             remedy = "one image, and the kernel and initrd out of it"
             faults.append(Fault(str(path), None, f"is {found}, fleet.yml says {role.sha256}", remedy))
-    return faults
+    return faults or (_image_faults(folder / "files", netboot) if netboot.live == "casper" else [])
+
+
+def _image_faults(files: Path, netboot: Netboot) -> list[Fault]:
+    """Whether kernel and initrd are in the image: three right hashes may be of two releases."""
+    path = files / netboot.image.name
+    with path.open("rb") as image:
+
+        def read(offset: int, size: int) -> bytes:
+            image.seek(offset)
+            return image.read(size)
+
+        inside = contents(read, "casper")
+        if inside is None:
+            return [Fault(str(path), None, "no ISO image with a directory casper", "take Ubuntu's live-server image")]
+        faults = []
+        for what, role in (("kernel", netboot.kernel), ("initrd", netboot.initrd)):
+            size = (files / role.name).stat().st_size
+            if not any(each.size == size and _digest(read, each) == role.sha256 for each in inside):
+                found = f"no {what} of image {netboot.image.name}: nothing in its casper/ has these bytes"
+                remedy = f"copy it out of that image, and write its hash into fleet.yml (netboot.{what}.sha256)"
+                faults.append(Fault(str(files / role.name), None, found, remedy))
+        return faults
+
+
+def _digest(read: Callable[[int, int], bytes], extent: Extent) -> str:
+    digest, at, end = hashlib.sha256(), extent.offset, extent.offset + extent.size
+    while at < end and (piece := read(at, min(PIECE_BYTES, end - at))):
+        digest.update(piece)
+        at += len(piece)
+    return "sha256:" + digest.hexdigest()
 
 
 def arm(
