@@ -46,6 +46,66 @@ def test_a_fault_of_a_definition_is_told_with_its_line(old: str, new: str, expec
     assert [str(fault) for fault in caught.value.faults] == expected
 
 
+WHOLE = f"""\
+name: shan-training:mc0.19.2-cu13.3
+repository: registry.lab:5443/lab/train
+base: {{reference: "nvcr.io/nvidia/pytorch:26.06-py3", digest: {digest("7")}}}
+upstream:
+  repository: https://github.com/NVIDIA/Megatron-LM
+  tag: core_v0.19.2
+  commit: {"a" * 40}
+  target: main
+  lockfiles: {{uv.lock: {digest("8")}}}
+layers:
+  - {{kind: package, path: bedplate_train}}
+  - {{kind: source, repository: "https://git.example/ops", commit: {"b" * 40}, toolkit: 13.3.0}}
+expects:
+  cuda: 13.3.0
+"""
+
+
+def test_a_definition_names_its_upstream_its_layers_and_what_it_expects() -> None:
+    image = parse_image(WHOLE, "image.yml")
+    assert (image.name, image.called) == ("shan-training-mc0.19.2-cu13.3", "shan-training:mc0.19.2-cu13.3")
+    assert (image.base_reference, image.base_tag) == ("nvcr.io/nvidia/pytorch", "26.06-py3")
+    assert image.upstream
+    assert (image.upstream.target, image.upstream.base_argument) == ("main", "FROM_IMAGE_NAME")
+    assert [(layer.kind, layer.toolkit) for layer in image.layers] == [("package", None), ("source", "13.3.0")]
+    assert image.unknown == ()
+
+
+WHOLES = [
+    ("toolkit: 13.3.0", "toolkit: 13.2.1", ["image.yml:12: layers[1].toolkit: CUDA 13.2.1, but the image has 13.3.0 (image.yml:14) (compile with the image's own toolkit)"]),
+    ("expects:\n  cuda: 13.3.0\n", "", ["image.yml:12: layers[1].toolkit: CUDA 13.3.0, and nobody says which one the image has (add expects: {cuda: …})"]),
+    (", toolkit: 13.3.0", "", ['image.yml:12: layers[1]: "toolkit" is missing: a layer of kind source (add it)']),
+    ("path: bedplate_train", "path: x, toolkit: 13.3.0", ["image.yml:11: layers[0].toolkit: a layer of kind package has no toolkit (it has: path)"]),
+    ("b" * 40, "bbbbbbb", ['image.yml:12: layers[1].commit: "bbbbbbb" is no full commit (40 hexadecimal digits, as `git rev-parse` says it)']),
+    ("target: main", "target: main\n  arguments: {FROM_IMAGE_NAME: x}", ["image.yml:9: upstream.arguments.FROM_IMAGE_NAME: the builder sets FROM_IMAGE_NAME itself (remove it: base says it)"]),
+    ("https://github.com", "git@github.com", ['image.yml:5: upstream.repository: "git@github.com/NVIDIA/Megatron-LM" is no address of a git repository (https://HOST/PATH)']),
+    ("pytorch:26.06-py3", "pytorch:latest", ['image.yml:3: base.reference: "nvcr.io/nvidia/pytorch:latest" names no version (write an exact version or digest)']),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), WHOLES, ids=[case[0][:30] for case in WHOLES])
+def test_a_layer_for_another_toolkit_than_the_images_is_refused_and_other_faults(
+    old: str, new: str, expected: list[str]
+) -> None:
+    assert old in WHOLE
+    with pytest.raises(BadInput) as caught:
+        parse_image(WHOLE.replace(old, new, 1), "image.yml")
+    assert [str(fault) for fault in caught.value.faults] == expected
+
+
+def test_what_is_unknown_is_told_with_what_finds_it_out() -> None:
+    text = WHOLE.replace(digest("7"), "unknown").replace(digest("8"), "unknown").replace("a" * 40, "unknown")
+    said = [str(fault) for fault in parse_image(text, "image.yml").unknown]
+    assert said[0] == (
+        "image.yml:3: base.digest: unknown: nobody has written which digest nvcr.io/nvidia/pytorch:26.06-py3 has"
+        " (skopeo inspect --raw docker://nvcr.io/nvidia/pytorch:26.06-py3 | sha256sum)"
+    )
+    assert [line.split(": ")[1] for line in said[1:]] == ["upstream.commit", 'upstream.lockfiles["uv.lock"]']
+
+
 MODELS = [
     ("model: lab-gpu8", "model: lab-gpu", ['m.yml:1: model: "lab-gpu" in a file named lab-gpu8.yml (rename one of the two)']),
     ("gpu_product: NVIDIA B200\n", "", ["m.yml:5: gpus: 8 GPUs without a gpu_product (add gpu_product)"]),

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bedplate.act import enroot
-from bedplate.act.builders import buildah
+from bedplate.act.builders import buildah, contents
 from bedplate.decide import buildrecord
 from bedplate.decide.buildrecord import Base, BuildRecord, Stage, read_record, record_text
 from bedplate.decide.dockerfile import dockerfile_faults
+from bedplate.decide.images import versions
 from bedplate.decide.reference import parse_reference
 from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import identity
@@ -108,11 +109,12 @@ def build(site: Site, environment: str, *, say: Say = lambda _: None) -> Outcome
     """Build the image of an environment; an image built from the same definition is left as it is.
 
     Raises:
-        BadInput: definition or Dockerfile are wrong, or the base's registry does not have it.
+        BadInput: definition or Dockerfile are wrong or leave something open, or the base's registry does not have it.
+        Refused: the built image holds other versions than the definition expects.
         ProcessFailed: the build failed; the message names the log.
     """
     want = asked(site, environment)
-    _check_dockerfile(site, want)
+    _check_definition(site, want)
     with _alone(site, want.image.name):
         want = asked(site, environment)
         image, place = want.image, built_path(site, want.image.name)
@@ -129,6 +131,7 @@ def build(site: Site, environment: str, *, say: Say = lambda _: None) -> Outcome
             paths = buildah.Paths(work, log)
             want.files.write_context(paths.context)
             buildah.build(image, paths)
+            _check_versions(image, paths.image)
             manifest = json.loads((paths.image / "manifest.json").read_bytes())
             record = BuildRecord(
                 name=image.name,
@@ -275,13 +278,40 @@ def _in_registry(record: BuildRecord) -> bool:
     return True
 
 
-def _check_dockerfile(site: Site, want: Asked) -> None:
-    place = f"{shown(site.image_path(want.definition))}/{want.image.dockerfile}"
-    if want.image.dockerfile not in want.files.files:
-        raise BadInput([Fault(place, None, "no such file", "write it, or correct dockerfile in image.yml")])
-    text = want.files.files[want.image.dockerfile].decode(errors="replace")
-    if faults := dockerfile_faults(text, place):
+def _check_definition(site: Site, want: Asked) -> None:
+    """Refuse what cannot be built as it is meant, every reason at once."""
+    image = want.image
+    faults = [*image.unknown, *_not_built(image)]
+    place = f"{shown(site.image_path(want.definition))}/{image.dockerfile}"
+    if image.dockerfile in want.files.files:
+        faults += dockerfile_faults(want.files.files[image.dockerfile].decode(errors="replace"), place)
+    else:
+        faults.append(Fault(place, None, "no such file", "write it, or correct dockerfile in image.yml"))
+    if faults:
         raise BadInput(faults)
+
+
+def _not_built(image: ImageDefinition) -> list[Fault]:
+    """What a definition may say, and this builder, which knows one Dockerfile on one base, would leave out unseen."""
+    faults = []
+    if image.upstream:
+        found = f"upstream: stage {image.upstream.target} of another repository is not built here"
+        remedy = "build and push that stage, name it as base with its digest, and leave upstream out"
+        faults.append(image.document.fault(("upstream",), found, remedy))
+    for index, layer in enumerate(image.layers):
+        if layer.kind == "source":
+            found = f"{layer.repository} is not built here"
+            faults.append(image.document.fault(("layers", index), found, "build a wheel of it, and COPY that"))
+    return faults
+
+
+def _check_versions(image: ImageDefinition, built: Path) -> None:
+    """Refuse an image that holds other versions than are expected: it was built, and nothing of it is kept."""
+    if not image.expects:
+        return
+    files = contents.files_of(built, versions.wanted, largest_bytes=versions.LARGEST_BYTES)
+    if faults := versions.version_faults(image, files):
+        raise Refused("\n".join(["the built image is not the one that is expected; it is not kept", *map(str, faults)]))
 
 
 def _files(site: Site, definition: str) -> DefinitionFiles:
