@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -22,9 +23,12 @@ from bedplate.decide.netboot import protocol
 from bedplate.decide.netboot.protocol import KINDS, Install, Phase, fold_installs
 from bedplate.decide.netboot.tftplog import sent
 from bedplate.model.event import Event
+from bedplate.model.faults import BedplateError
 from bedplate.sources import checkout
 from unit.autoinstall_sample import KEY
 from unit.test_netboot_server import LONG_S, Client, Place, install, server
+
+pytestmark = pytest.mark.slow  # a server for each test
 
 OTHER = "x" * 43
 
@@ -407,3 +411,39 @@ def test_an_installed_machine_that_is_restarted_and_asks_again_and_again_is_neve
         assert [client.boots("gpu001") for _ in range(5)] == [False] * 5
     assert place.phase("gpu001") is Phase.REPORTED
     assert protocol.boot_answer(now(place, "gpu001"), place.now())[0] is protocol.Boot.LOCAL
+
+
+def test_where_the_ledger_cannot_be_written_nothing_is_given_and_the_machine_may_ask_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.arm("gpu001")
+    asked = "/boot/ipxe?" + urlencode({"serial": "EXAMPLE-000001", "mac": "02:00:00:00:01:00"})
+
+    def full(*_: object) -> None:
+        raise BedplateError("ledger: no space left on the disk")
+
+    with server(place) as client:
+        with monkeypatch.context() as changed:
+            changed.setattr(place.ledger, "append", full)
+            for path in (asked, f"/seed/gpu001/{place.token('gpu001')}/user-data"):
+                assert client.ask("GET", path) == (503, b"ledger: no space left on the disk\n")
+        assert client.boots("gpu001")
+
+
+@pytest.mark.parametrize(
+    ("phase", "minutes", "lasts", "said"),
+    [
+        (Phase.BOOTING, 3, "3 min", ""), (Phase.BOOTING, 16, "16 min", "stuck for 16 min"),
+        (Phase.INSTALLING, 125, "2 h 5 min", "stuck for 125 min"), (Phase.REPORTED, 31, "31 min", "stuck for 31 min"),
+        (Phase.ARMED, 60, "1 h 0 min", ""), (Phase.ARMED, 300, "5 h 0 min", "expired"),
+        (Phase.STOPPED, 1, "1 min", "needs a person"), (Phase.FAILED, 4000, "2 d", "needs a person"),
+        (Phase.VERIFIED, 9000, "6 d", ""),
+    ],
+)  # fmt: skip
+def test_the_status_says_for_how_long_a_machine_is_somewhere_and_what_is_stuck(
+    phase: Phase, minutes: int, lasts: str, said: str
+) -> None:
+    since = datetime(2026, 11, 30, 12, tzinfo=UTC)
+    install_ = Install(phase, since=protocol.stamp(since), until=protocol.stamp(since + timedelta(hours=4)))
+    later = since + timedelta(minutes=minutes)
+    assert (protocol.lasted(install_, later), protocol.stuck(install_, later)) == (lasts, said)
