@@ -17,6 +17,7 @@ COMMANDS = {
     "rollout": "rollout", "rollback": "rollout", "verify": "verify", "health": "health", "collect": "collect",
     "drift": "drift", "status": "status", "ledger": "ledger", "archive": "archive", "autoinstall": "autoinstall",
     "netboot": "netboot", "power": "power", "lab": "lab",
+    "checkpoint": "checkpoint",
 }  # fmt: skip
 
 

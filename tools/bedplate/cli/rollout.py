@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from bedplate.act import checkpoint as checkpoints
 from bedplate.act import controllerlock
 from bedplate.act.playbook import Outcome, judge_end, run_rollout
 from bedplate.act.rollout import LOCK_FILE, Order, Readiness, planned, ready
@@ -186,24 +187,39 @@ def rollout(root: Path, /, environment: str, yes: bool, as_json: bool, **options
 @click.command()
 @click.argument("environment", metavar="[ENV]", required=False)
 @ordering
+@click.option(
+    "--checkpoint",
+    "needed",
+    metavar="PATH",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A checkpoint that ENV must be able to read; else refused.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask. Never stands for --approved-by.")
 @json_option
 @click.pass_obj
-def rollback(root: Path, /, environment: str | None, yes: bool, as_json: bool, **options: Any) -> None:
+def rollback(
+    root: Path, /, *, environment: str | None, needed: tuple[Path, ...], yes: bool, as_json: bool, **options: Any
+) -> None:
     """Bring nodes back to an earlier environment, and prove it.
 
     Without ENV: the one that most of the nodes ran before. Before anything is touched: the lock is the recorded
     one, templates render to it, the archive has every package and the registry the image. Afterwards packages,
     files and image of every node are compared by hash with its last verification under ENV.
+    With --checkpoint nothing begins unless ENV reads it (bedplate checkpoint readable), on what is known or was tried.
     Exit code 5: a node runs ENV, but is not what it was.
 
     \b
     Example:
       bedplate rollback --nodes n[1-4] --yes
+      bedplate rollback A --checkpoint /checkpoints/run7
     """
     site = open_site(root)
     _refuse_busy(site)
     name = environment or _previous(site, options["nodes"])
+    if needed:
+        site.refuse_example(f"roll back to {name}")
+        checkpoints.refuse_unreadable(site, name, needed)
     prospect, outcome = _run(site, _order(site, name, options), "rollback", yes=yes, as_json=as_json)
     back = _returns(prospect, outcome)
     _finish(prospect, outcome, as_json=as_json, extra={"equal": {r.node: r.equal for r in back}}, back=back)
