@@ -23,9 +23,10 @@ from bedplate.decide.netboot import protocol
 from bedplate.decide.netboot.protocol import KINDS, Install, Phase, fold_installs
 from bedplate.decide.netboot.tftplog import sent
 from bedplate.model.event import Event
-from bedplate.model.faults import BedplateError
+from bedplate.model.faults import BedplateError, Refused
 from bedplate.sources import checkout
 from unit.autoinstall_sample import KEY
+from unit.netboot_sample import SECRETS
 from unit.test_netboot_server import LONG_S, Client, Place, install, server
 
 pytestmark = pytest.mark.slow  # a server for each test
@@ -447,3 +448,23 @@ def test_the_status_says_for_how_long_a_machine_is_somewhere_and_what_is_stuck(
     install_ = Install(phase, since=protocol.stamp(since), until=protocol.stamp(since + timedelta(hours=4)))
     later = since + timedelta(minutes=minutes)
     assert (protocol.lasted(install_, later), protocol.stuck(install_, later)) == (lasts, said)
+
+
+def test_a_machine_in_the_middle_of_its_installation_is_not_armed_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.arm("gpu001", "gpu002")
+    with server(place) as client:
+        client.boots("gpu001")
+        client.seed("gpu001")
+    monkeypatch.setattr("bedplate.cli.netboot.netboot_secrets", lambda *_: SECRETS)
+    monkeypatch.setattr("bedplate.cli.netboot.rendered", lambda *_: (place.files, place.index))
+    monkeypatch.setattr("bedplate.cli.netboot.file_faults", lambda *_: [])
+    words = ["arm", "A", "--nodes", "gpu[001-002]", "--approved-by", "Ann", "--yes", "--dir", str(place.folder)]
+    before = place.token("gpu001")
+    done = CliRunner().invoke(netboot, words, obj=place.site.root)
+    assert isinstance(done.exception, Refused)
+    assert str(done.exception) == (
+        "netboot arm: being installed now: gpu001 (wait, or: bedplate netboot disarm --nodes NODESET)"
+    )
+    assert (place.token("gpu001"), place.phase("gpu001")) == (before, Phase.SEEDED)
