@@ -37,6 +37,8 @@ from unit.autoinstall_sample import KEY
 from unit.netboot_sample import recipe, write_example
 from unit.site_sample import replace_in
 
+pytestmark = pytest.mark.slow  # every test starts programs
+
 NODES = ["gpu001", "gpu002", "ctl1"]
 LONG_S = 60  # far above what any of it takes
 

@@ -371,6 +371,59 @@ def wait_command(root: Path, nodes: str, timeout_s: float, *, as_json: bool) -> 
         click.echo(f"installed, host keys confirmed: {fold_names(names)}")
 
 
+@netboot.command("logs")
+@click.argument("node", metavar="NODE")
+@click.option("--file", "wanted", metavar="NAME", help="Write this file to the standard output, as it is.")
+@folder_option
+@json_option
+@click.pass_obj
+def logs_command(root: Path, node: str, *, wanted: str | None, folder: Path, as_json: bool) -> None:
+    """Show what a node's installer reported, and which logs and crash files it sent.
+
+    Runs on the boot server, where they lie in DIR/logs/NODE.
+
+    \b
+    Example:
+      bedplate netboot logs gpu003
+      bedplate netboot logs gpu003 --file installer-logs.tar.gz | tar -tz
+    """
+    names = node_names(open_site(root), node, said="NODE")
+    if len(names) != 1:
+        raise BadInput(f"NODE {node}: {len(names)} nodes (the logs of one at a time)")
+    name = names[0]
+    place = folder / "logs" / name
+    files = sorted(path for path in place.glob("[!.]*") if path.is_file()) if place.is_dir() else []
+    if not files:
+        raise BadInput(
+            f"{place}: no logs of {name}: it reported nothing to this boot server (--dir, or another server)"
+        )
+    if wanted is not None:
+        path = next((each for each in files if each.name == wanted), None)
+        if path is None:
+            raise BadInput(f"{name} sent no {wanted} (there are: {', '.join(each.name for each in files)})")
+        click.echo(path.read_bytes(), nl=False)
+        return
+    reports = _reports(place / "reports.jsonl")
+    if as_json:
+        print_json({"files": {path.name: path.stat().st_size for path in files}, "reports": reports})
+        return
+    keys = ("received", "name", "event_type", "result", "description")
+    print_table(["received", "stage", "event", "result", "what"], [[each.get(key) for key in keys] for each in reports])
+    click.echo("")
+    print_table(["file", "bytes"], [(shown(path), path.stat().st_size) for path in files])
+
+
+def _reports(place: Path) -> list[dict[str, Any]]:
+    """The installer's reports in their order; a line that was cut by a power failure is left out."""
+    found = []
+    for line in place.read_text().splitlines() if place.exists() else ():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
 WATCH_S = 2.0
 _THERE = frozenset({Phase.CONFIRMED, Phase.CONVERGED, Phase.VERIFIED})
 _LOST = frozenset({Phase.IDLE, Phase.STOPPED, Phase.FAILED, Phase.HELD, Phase.BROKEN})
