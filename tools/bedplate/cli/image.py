@@ -4,6 +4,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from bedplate.decide.images import lint as lints
 from bedplate.decide.images import uri as names
 from bedplate.decide.images.rules import all_rules
 from bedplate.decide.reference import Reference
-from bedplate.model.faults import BadInput, Fault, NodesFailed
-from bedplate.sources import definition
+from bedplate.model.faults import BadInput, Fault, NodesFailed, Refused
+from bedplate.sources import checkout as checkouts
+from bedplate.sources import definition, uv
 from bedplate.sources.site import Site, open_site, shown
 
 env_argument = click.argument("env")
@@ -284,6 +286,48 @@ def _named(text: str, meant: Reference) -> dict[str, object]:
             }
         )  # fmt: skip
     return {"given": text, "means": str(meant), "pinned": meant.digest is not None, "programs": rows}
+
+
+@image.command("add-package")
+@click.argument("specs", metavar="SPEC...", nargs=-1, required=True)
+@click.option(
+    "--definition",
+    "place",
+    metavar="DIR",
+    help="Directory with image.yml, pyproject.toml and uv.lock.  [default: images/training of this checkout]",
+)
+@click.option("--write", "writes", is_flag=True, help="Write pyproject.toml and uv.lock, if nothing is replaced.")
+@json_option
+@click.pass_obj
+def add_package(root: Path, specs: tuple[str, ...], place: str | None, writes: bool, as_json: bool) -> None:
+    """Say what Python packages would replace in an image, before anything is built.
+
+    SPEC is a name with versions, like 'einops>=0.8'. uv resolves it in a copy, with the versions that image.yml
+    expects of PyTorch and the rest of the core. Exit 3 if one of them would be replaced; then nothing is written.
+
+    \b
+    Example:
+      bedplate image add-package einops 'sentencepiece>=0.2'
+      bedplate image add-package einops --write
+    """
+    folder = _folder(root, place) if place else checkouts.root() / "images/training"
+    found = uv.trial(folder, definition.definition_in(folder, shown=shown(folder)), specs, shown=shown(folder))
+    if writes and not found.replaced:
+        uv.write(folder, found, shown=shown(folder))
+    if as_json:
+        print_json(
+            {
+                "replaces": [asdict(each) for each in found.replaced],
+                "changes": [asdict(each) for each in found.changes],
+                "written": writes and not found.replaced,
+            }
+        )
+    elif not found.replaced:
+        print_table(["package", "was", "becomes"], [(c.name, c.was or "", c.becomes or "") for c in found.changes])
+        done = f"written to {shown(folder)}" if writes else "nothing was written (--write does)"
+        click.echo(f"{', '.join(specs)}: the image's core stays as it is; {done}")
+    if found.replaced:
+        raise Refused("\n".join(f"{', '.join(specs)}: {each}" for each in found.replaced))
 
 
 def _stage(do: Callable[..., Outcome], root: Path, env: str, as_json: bool) -> None:

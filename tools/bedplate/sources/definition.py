@@ -9,7 +9,7 @@ from typing import Any
 
 from bedplate.decide.images.recipe import READ, Commits, Recipe, Role, own_arguments, read_recipe, upstream_arguments
 from bedplate.model.faults import BadInput, Fault
-from bedplate.model.image import parse_image
+from bedplate.model.image import ImageDefinition, parse_image
 from bedplate.sources import checkout
 
 DOCKERFILE = "Dockerfile"
@@ -104,6 +104,18 @@ def context_texts(folder: Path, paths: Collection[str], *, shown: str) -> dict[s
     return texts
 
 
+def definition_in(folder: Path, *, shown: str) -> ImageDefinition:
+    """The definition in a directory.
+
+    Raises:
+        BadInput: there is none, or it is wrong.
+    """
+    texts = context_texts(folder, [IMAGE_FILE], shown=shown)
+    if IMAGE_FILE not in texts:
+        raise BadInput([Fault(f"{shown}/{IMAGE_FILE}", None, "no such file", "write it: docs/image.md has its keys")])
+    return parse_image(texts[IMAGE_FILE], f"{shown}/{IMAGE_FILE}")
+
+
 def recipes(
     folder: Path,
     *,
@@ -125,7 +137,7 @@ def recipes(
             raise BadInput([Fault(shown, None, what, "name the checkout itself, with --file and --target")])
         git = Commits(shown, *checkout.commits(folder)) if (folder / ".git").exists() else None
         return [_recipe(folder, shown, dockerfile or DOCKERFILE, Role.PLAIN, target=target, commits=git)]
-    image = parse_image(context_texts(folder, [IMAGE_FILE], shown=shown)[IMAGE_FILE], f"{shown}/{IMAGE_FILE}")
+    image = definition_in(folder, shown=shown)
     found = []
     git = None
     if upstream is not None:

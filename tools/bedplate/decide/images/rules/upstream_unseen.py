@@ -10,7 +10,7 @@ from bedplate.model.faults import Fault
 def _check(recipe: Recipe) -> Iterator[Fault]:
     image = recipe.image
     if image and image.upstream and recipe.role is Role.OWN and recipe.commits is None:
-        found = f"upstream: {image.upstream.dockerfile} of {image.upstream.tag} was not looked at"
+        found = f"{image.upstream.dockerfile} of {image.upstream.tag} was not looked at"
         remedy = f"name a checkout of {image.upstream.repository}: --checkout DIR"
         yield image.document.fault(("upstream",), found, remedy)
 
