@@ -8,6 +8,7 @@ from typing import Any
 from bedplate.decide.checkpointpickle import Made, Name, Pairs, Persistent
 from bedplate.model.checkpoint import Entry
 
+_PARAMETER = "torch._utils._rebuild_parameter"
 DEEPEST = 32  # levels of a state dictionary; Megatron's have about 6
 LONGEST_KEY = 500
 # bytes of a number, by torch's old names of storages and its dtypes
@@ -37,6 +38,9 @@ def tensors(value: Any) -> Iterator[Held]:
         path, depth, item = todo.pop()
         if depth > DEEPEST or len(path) > LONGEST_KEY:
             continue
+        if isinstance(item, Made) and item.named(_PARAMETER) and isinstance(item.arguments, tuple) and item.arguments:
+            todo.append((path, depth + 1, item.arguments[0]))  # a parameter is its tensor
+            continue
         held = _held(path, item)
         if held is not None:
             yield held
@@ -52,8 +56,6 @@ def _below(item: Any) -> Iterator[tuple[str, Any]]:
         yield from ((str(pair[0]), pair[1]) for pair in item.added if isinstance(pair, tuple) and _keyed(pair))
         if isinstance(item.state, Pairs):
             yield from _below(item.state)
-        if item.named("torch._utils._rebuild_parameter") and isinstance(item.arguments, tuple) and item.arguments:
-            yield "data", item.arguments[0]
     else:
         yield from ((str(index), part) for index, part in enumerate(item))
 

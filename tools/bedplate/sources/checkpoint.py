@@ -31,7 +31,7 @@ from bedplate.model.faults import BadInput, Fault
 TRACKER, LATEST, COMPLETE = "latest_checkpointed_iteration.txt", "latest-complete.json", "complete.json"
 METADATA, CONFIG, COMMON, INTEGRITY = ".metadata", "metadata.json", "common.pt", "integrity.json"
 LARGEST_PICKLE_BYTES = 512 * 1024 * 1024  # .metadata of 5,120 ranks is below 100 MB
-LARGEST_OBJECT_BYTES = 64 * 1024 * 1024  # of what is no tensor
+LARGEST_OBJECT_BYTES = 512 * 1024 * 1024  # of what is no tensor; one is kilobytes, read whole
 LARGEST_TEXT_BYTES = 16 * 1024 * 1024
 SMALL_BYTES = 1024 * 1024  # files whose bytes are in the fingerprint
 MOST_FAULTS_OF_A_KIND = 20
