@@ -334,6 +334,20 @@ def test_a_label_that_names_another_commit_than_the_checkout_is_found(upstream: 
     assert command(upstream).return_value == 0
 
 
+def test_a_script_that_a_run_starts_is_looked_into_and_one_that_is_only_copied_is_not(tmp_path: Path) -> None:
+    """The upstream recipe fetches cuda-keyring this way, without a checksum."""
+    text = "RUN --mount=type=bind,source=docker/install.sh,target=/opt/install.sh \\\n  bash /opt/install.sh --V=1\n"
+    (tmp_path / "docker").mkdir()
+    (tmp_path / "Dockerfile").write_text(PINNED + text + "COPY docker /docker\n")
+    script = "#!/bin/bash\nset -ex\n\ncurl -fsSLO https://x.example/${ARCH}/keyring.deb\ndpkg -i keyring.deb\n"
+    for name in ("install.sh", "other.sh"):
+        (tmp_path / "docker" / name).write_text(script)
+    told = json.loads(command(tmp_path, "--target", "main", "--json").stdout)
+    assert [(Path(each["file"]).name, each["line"], each["rule"]) for each in told["findings"]] == [
+        ("install.sh", 4, "DOWNLOAD-UNCHECKED")
+    ]
+
+
 def test_a_finding_is_accepted_by_its_rule_and_an_unknown_rule_is_refused(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM debian:12\n")
     assert command(tmp_path).return_value == 2

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bedplate.decide.images.recipe import READ, Commits, Recipe, Role, own_arguments, read_recipe, upstream_arguments
+from bedplate.decide.images.recipe import (
+    READ,
+    Commits,
+    Recipe,
+    Role,
+    own_arguments,
+    read_recipe,
+    script_recipe,
+    scripts,
+    upstream_arguments,
+)
 from bedplate.model.faults import BadInput, Fault
 from bedplate.model.image import ImageDefinition, parse_image
 from bedplate.sources import checkout
@@ -136,9 +146,9 @@ def recipes(
             what = "no image.yml, so no upstream that a checkout could be of"
             raise BadInput([Fault(shown, None, what, "name the checkout itself, with --file and --target")])
         git = Commits(shown, *checkout.commits(folder)) if (folder / ".git").exists() else None
-        return [_recipe(folder, shown, dockerfile or DOCKERFILE, Role.PLAIN, target=target, commits=git)]
+        return _recipes(folder, shown, dockerfile or DOCKERFILE, Role.PLAIN, target=target, commits=git)
     image = definition_in(folder, shown=shown)
-    found = []
+    found: list[Recipe] = []
     git = None
     if upstream is not None:
         if image.upstream is None:
@@ -147,17 +157,20 @@ def recipes(
         given, goal = upstream_arguments(image), image.upstream.target
         at = {"target": goal, "given": given, "image": image, "commits": git}
         locks = (*READ, *image.upstream.lockfiles)
-        found.append(_recipe(upstream, str(upstream), image.upstream.dockerfile, Role.UPSTREAM, locks, **at))
-    own = _recipe(folder, shown, image.dockerfile, Role.OWN, given=own_arguments(image), image=image, commits=git)
-    return [own, *found]
+        found += _recipes(upstream, str(upstream), image.upstream.dockerfile, Role.UPSTREAM, locks, **at)
+    own = _recipes(folder, shown, image.dockerfile, Role.OWN, given=own_arguments(image), image=image, commits=git)
+    return [*own, *found]
 
 
-def _recipe(
+def _recipes(
     folder: Path, shown: str, dockerfile: str, role: Role, reads: Collection[str] = READ, **said: Any
-) -> Recipe:
+) -> list[Recipe]:
+    """A Dockerfile, and the scripts that it starts."""
     place = f"{shown}/{dockerfile}"
     texts = context_texts(folder, {*reads, dockerfile}, shown=shown)
     if dockerfile not in texts:
         raise BadInput([Fault(place, None, "no such file", "write it, or name it: --file")])
     files = context_files(folder)
-    return read_recipe(texts.pop(dockerfile), place, role=role, files=files, texts=texts, folder=shown, **said)
+    found = read_recipe(texts.pop(dockerfile), place, role=role, files=files, texts=texts, folder=shown, **said)
+    started = context_texts(folder, scripts(found), shown=shown)
+    return [found, *(script_recipe(found, path, text) for path, text in started.items())]

@@ -10,7 +10,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -29,11 +29,12 @@ _FLAGS = re.compile(r"\s*RUN(?=[\s\\])(?:\s|\\\n|--[a-z]+(?:=(?:\"[^\"]*\"|\S)*)
 
 
 class Role(StrEnum):
-    """Whose Dockerfile it is: one without a definition, a definition's own, or the upstream one of a definition."""
+    """Whose Dockerfile it is: one without a definition, a definition's own, its upstream's; or a script of a RUN."""
 
     PLAIN = "plain"
     OWN = "own"
     UPSTREAM = "upstream"
+    SCRIPT = "script"
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,44 @@ class Recipe:
                 return number
             before = line
         return None
+
+
+def scripts(recipe: Recipe) -> list[str]:
+    """The shell scripts of the context that a RUN starts, as far as their names tell."""
+    taken: set[str] = set()
+    started: set[str] = set()
+    for step in recipe.steps:
+        one = step.instruction
+        words = list(step.sources) if one.name in {"COPY", "ADD"} else []
+        words += re.findall(r"(?:source|src)=([^,\s]+)", " ".join(one.flags)) if one.name == "RUN" else []
+        taken |= {word.removeprefix("./").rstrip("/") for word in words}
+        started |= {word.rpartition("/")[2] for command in step.commands for word in command.words}
+    return sorted(
+        path
+        for path in recipe.files
+        if path.endswith(".sh")
+        and path.rpartition("/")[2] in started
+        and any(_inside(path, folder) for folder in taken)
+    )
+
+
+def _inside(path: str, taken: str) -> bool:
+    return taken in {path, "", "."} or path.startswith(f"{taken}/")
+
+
+def script_recipe(recipe: Recipe, path: str, text: str) -> Recipe:
+    """A script as the RUN that it is; what the Dockerfile tells it is not known."""
+    lines = tuple(enumerate(text.splitlines(), 1))
+    one = Instruction(1, "RUN", (), ((1, "RUN <<SCRIPT"),), (lines,))
+    return replace(
+        recipe,
+        file=recipe.inside(path),
+        role=Role.SCRIPT,
+        target=None,
+        steps=(Step(one, None, {}),),
+        stages=(),
+        text="",
+    )
 
 
 def own_arguments(image: ImageDefinition) -> dict[str, str]:
