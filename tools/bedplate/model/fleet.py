@@ -22,7 +22,7 @@ from bedplate.model.text import Document, read_yaml
 
 GROUPS = ("reference", "training", "spare", "cpu", "controller", "login", "services")
 COLUMNS = ("name", "serial", "boot_mac", "nic_macs", "bmc_address", "rack", "position")
-OPTIONAL_COLUMNS = ("bond_macs", "boot_disk_serials")
+OPTIONAL_COLUMNS = ("bond_macs", "boot_disk_serials", "data_disk_serials")
 
 # A node's name is its host name (RFC 1123), in lower case.
 _NODE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -50,6 +50,7 @@ class Node:
     bond_macs: tuple[str, ...] = ()
     """Ports that are one bond with the one that boots."""
     boot_disk_serials: tuple[str, ...] = ()
+    data_disk_serials: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -244,6 +245,11 @@ class _Row:
     position: int | None
     bond_macs: tuple[str, ...] = ()
     boot_disk_serials: tuple[str, ...] = ()
+    data_disk_serials: tuple[str, ...] = ()
+
+    @property
+    def disks(self) -> tuple[str, ...]:
+        return (*self.boot_disk_serials, *self.data_disk_serials)
 
 
 class _Table:
@@ -321,15 +327,19 @@ class _Table:
             rack,
             self._position(given["position"], line),
             tuple(mac for text in given["bond_macs"].split() if (mac := self._mac(text, "bond_macs", line))),
-            tuple(word for word in given["boot_disk_serials"].split() if self._good_disk(word, line)),
+            self._disks(given["boot_disk_serials"], "boot_disk_serials", line),
+            self._disks(given["data_disk_serials"], "data_disk_serials", line),
         )
 
-    def _good_disk(self, text: str, line: int) -> bool:
-        if not _DISK_SERIAL.fullmatch(text):
+    def _disks(self, text: str, column: str, line: int) -> tuple[str, ...]:
+        good = []
+        for word in text.split():
+            if _DISK_SERIAL.fullmatch(word):
+                good.append(word)
+                continue
             remedy = "as on the disk: 4 to 64 letters, digits and . _ -"
-            self._wrong(line, f'boot_disk_serials "{text}" is no serial number of a disk', remedy)
-            return False
-        return True
+            self._wrong(line, f'{column} "{word}" is no serial number of a disk', remedy)
+        return tuple(good)
 
     def _mac(self, text: str, column: str, line: int) -> str | None:
         if not _MAC.fullmatch(text):
@@ -409,13 +419,14 @@ def _duplicates(rows: Iterable[_Row], file: str) -> Iterator[Fault]:
         ]
         macs = (row.boot_mac, *row.nic_macs, *row.bond_macs)
         values += [("MAC", mac) for mac in macs]
-        values += [("disk", disk) for disk in row.boot_disk_serials]
+        values += [("disk", disk) for disk in row.disks]
         for what, value in values:
             if value is None:
                 continue
             first = seen.setdefault((what, value), row.line)
-            # The line is compared, not the row: one MAC twice in one line is a fault as well.
-            if first != row.line or (what == "MAC" and macs.count(value) > 1) or row.boot_disk_serials.count(value) > 1:
+            # The line is compared, not the row: one MAC, or one disk, twice in one line is a fault as well.
+            many = {"MAC": macs, "disk": row.disks}.get(what, ())
+            if first != row.line or many.count(value) > 1:
                 where = "in this line" if first == row.line else f"first in line {first}"
                 yield Fault(file, row.line, f"{what} {value} stands there twice, {where}", "correct one of the two")
 
@@ -503,6 +514,7 @@ class _Join:
             line=row.line,
             bond_macs=row.bond_macs,
             boot_disk_serials=row.boot_disk_serials,
+            data_disk_serials=row.data_disk_serials,
         )
 
     def _row_fault(self, name: str, found: str, remedy: str) -> Fault:
@@ -646,7 +658,13 @@ class _Join:
                 yield self._row_fault(name, found, f"add kinds.{kind}.bond in {self.document.file}")
 
     def _netboot(self) -> Iterator[Fault]:
-        """The boot server, gateway and name servers can be reached from the management network."""
+        """Kinds whose data disks are asked for are there; what machines need is in the management network."""
+        asked = (self.shape.netboot.data_disks if self.shape.netboot else None) or {}
+        kinds = self.shape.kinds if self.result.whole("kinds") else None
+        for kind in asked if kinds is not None else ():
+            if kinds is not None and kind not in kinds:
+                path = ("netboot", "data_disks", kind)
+                yield self.document.fault(path, f'unknown kind "{kind}"', nearest(kind, kinds))
         management = self.shape.networks.management if self.shape.networks else None
         if management is None:
             return

@@ -1,7 +1,8 @@
 """Installation over the network: the `netboot` section of fleet.yml, and what of the vault a machine may get."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import Annotated, Literal
 
@@ -16,6 +17,12 @@ _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 # No quotes, no ; and no $: a word of a kernel's command line means the same to GRUB, iPXE and the kernel.
 _ARGUMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9=,._:/@+-]*")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+# A path that means the same to curtin, fstab and a shell; a first letter, so that no part is . or ..
+_MOUNT = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+")
+_MOUNT_BYTES = 200
+# What a system needs before data disks are there, or has files of its own in; nothing is mounted over it.
+_SYSTEM = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr")
+_SYSTEM_ONLY = ("/root", "/tmp", "/var", "/var/lib", "/var/log", "/var/tmp")  # noqa: S108  directories below are free
 HASH_KEY, KEYS_KEY = "netboot_password_hash", "netboot_authorized_keys"
 
 
@@ -25,6 +32,23 @@ class BootFile:
 
     name: str
     sha256: str
+
+
+@dataclass(frozen=True)
+class DataDisks:
+    """What an installation makes of the data disks of a kind of nodes.
+
+    It stands in fleet.yml and not in the hardware model: how many disks a machine has is its vendor's matter, whether
+    they may be wiped is the site's. Models are copied from site to site, and a wipe must not come with one.
+    """
+
+    array: Literal["raid0", "none"]
+    """One file system striped over all of them, or one on each."""
+    filesystem: Literal["ext4", "xfs"]
+    path: str
+    """Where it is mounted; several without an array: PATH/0, PATH/1, in the order of data_disk_serials."""
+    wipe: bool
+    """False: nothing is formatted; what an earlier installation made there is mounted again."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +68,8 @@ class Netboot:
     locale: str
     timezone: str
     command_line: tuple[str, ...]
+    data_disks: Mapping[str, DataDisks] = field(default_factory=dict)
+    """By kind; the data disks of other kinds are not touched."""
 
     @property
     def url(self) -> str:
@@ -75,6 +101,15 @@ def _matching(pattern: re.Pattern[str], remedy: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _mount_point(value: str) -> str:
+    if not _MOUNT.fullmatch(value) or len(value) > _MOUNT_BYTES:
+        raise wrong(f'found "{value}"', "an absolute path: letters, digits and _ . -, for example /data")
+    below = next((name for name in _SYSTEM if value == name or value.startswith(f"{name}/")), None)
+    if below or value in _SYSTEM_ONLY:
+        raise wrong(f'"{value}" belongs to the system itself', "a directory for data, for example /data")
+    return value
+
+
 FileName = Annotated[str, _matching(_FILE, "a file's name: letters, digits and . _ + -")]
 Digest = Annotated[str, _matching(DIGEST, "sha256: and 64 hexadecimal digits")]
 Argument = Annotated[str, _matching(_ARGUMENT, "one word, without quotes, ; and $")]
@@ -87,6 +122,17 @@ class _File(Strict):
 
     def value(self) -> BootFile:
         return BootFile(self.name, self.sha256)
+
+
+class _DataDisks(Strict):
+    # No key has a default: each of them is a decision about somebody's data.
+    array: Literal["raid0", "none"]
+    filesystem: Literal["ext4", "xfs"]
+    path: Annotated[str, AfterValidator(_mount_point)]
+    wipe: bool
+
+    def value(self) -> DataDisks:
+        return DataDisks(self.array, self.filesystem, self.path, self.wipe)
 
 
 class NetbootShape(Strict):
@@ -106,11 +152,13 @@ class NetbootShape(Strict):
     locale: Word = "C.UTF-8"
     timezone: Word = "Etc/UTC"
     command_line: list[Argument] | None = None
+    data_disks: dict[str, _DataDisks] | None = None
 
     def value(self) -> Netboot:
         given = self.model_dump() | {
             "image": self.image.value(), "kernel": self.kernel.value(), "initrd": self.initrd.value(),
             "command_line": tuple(self.command_line or ()),
+            "data_disks": {kind: asked.value() for kind, asked in (self.data_disks or {}).items()},
         }  # fmt: skip
         return Netboot(**given)
 
