@@ -4,7 +4,8 @@ node inventory   what it is made of, compared with what was expected, and told t
                  anything differs, when the boot server says so, or when it cannot be told: then nothing is wiped.
 node installed   the last word before the machine starts again; ends with 1 when it cannot be told: the boot server
                  would take the machine for one that comes back without having been installed.
-node first-boot  in the installed system: how cloud-init ended; then the token's last use is over, and it is removed.
+node first-boot  in the installed system: how cloud-init ended, and whether the data disks are mounted; then the
+                 token's last use is over, and it is removed.
 node logs        the installer's logs, and apart from them its crash files, as archives to the boot server.
 """
 
@@ -29,6 +30,8 @@ EXPECTED = Path("/run/bedplate/expected.json")
 FIRST_BOOT = Path("/var/lib/bedplate/first-boot")
 CLOUD_INIT = Path("/run/cloud-init")
 FIRST_BOOT_S = 3600  # until a first boot that does not end is told as one
+BY_UUID = Path("/dev/disk/by-uuid")
+MOUNTS_S = 120  # until data disks that are not mounted are told: systemd waits 90 s for a device
 LOGS = (
     "/var/log/installer", "/run/subiquity/cloud.autoinstall.yaml", "/var/log/cloud-init.log",
     "/var/log/cloud-init-output.log",
@@ -109,19 +112,12 @@ def secure_boot() -> bool | None:
     return None
 
 
-def differences(expected: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:  # noqa: C901, PLR0912  a list of cases
+def differences(expected: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:  # noqa: C901  a list of cases
     """What would be wiped, or booted, and is not what the fleet says."""
     serial = found["dmi"].get("product_serial")
     if serial != expected["serial"]:
         yield f"serial number {str(serial)[:64]!r}, expected {expected['serial']!r}"
-    for wanted in expected["boot_disk_serials"]:
-        fits = [disk for disk in found["disks"] if wanted in (disk.get("serial") or "")]
-        if len(fits) != 1:
-            names = " ".join(disk["name"] for disk in fits)
-            yield f"boot disk {wanted}: {len(fits)} disks have that serial number ({names or 'none'})"
-        for disk in fits:
-            for why in in_use(disk):
-                yield f"boot disk {wanted} {why}"
+    yield from disk_differences(expected, found["disks"])
     macs = {port(nic["mac"]) for nic in found["nics"]}
     for mac in expected["macs"]:
         if mac not in macs:
@@ -143,15 +139,38 @@ def differences(expected: dict[str, Any], found: dict[str, Any]) -> Iterator[str
         yield f"BMC address {str(address)[:40]}, expected {expected['bmc_address']}"
 
 
-def in_use(disk: dict[str, Any]) -> Iterator[str]:
-    """Why a disk that has the right serial number is not wiped all the same: data by its label, or mounted."""
+def disk_differences(expected: dict[str, Any], disks: list[dict[str, Any]]) -> Iterator[str]:
+    """Disks that are not those of the fleet, or that are and are not wiped all the same."""
+    data = expected.get("data_disks") or {"serials": (), "wipe": False}
+    for what, serials in (("boot", expected["boot_disk_serials"]), ("data", data["serials"])):
+        for wanted in serials:
+            fits = [disk for disk in disks if wanted in (disk.get("serial") or "")]
+            if len(fits) != 1:
+                names = " ".join(disk["name"] for disk in fits)
+                yield f"{what} disk {wanted}: {len(fits)} disks have that serial number ({names or 'none'})"
+            for disk in fits if what == "boot" or data["wipe"] else ():
+                for why in in_use(disk, "boot_disk_serials" if what == "boot" else None):
+                    yield f"{what} disk {wanted} {why}"
+    named = (*expected["boot_disk_serials"], *data["serials"])
+    for disk in disks if data["wipe"] else ():
+        serial = disk.get("serial") or ""
+        if not any(wanted in serial for wanted in named):
+            for why in in_use(disk, "data_disk_serials"):
+                yield f"disk {serial[:64] or disk['name']}, which nodes.csv does not name, {why}"
+
+
+def in_use(disk: dict[str, Any], column: str | None) -> Iterator[str]:
+    """Why a disk is not wiped, or its neighbours are not: data by its label, or mounted; column: where it was named.
+
+    None: it may hold data, which is asked to be wiped.
+    """
     parts = [disk]
     while parts:
         part = parts.pop(0)
         for label in (part.get("label"), part.get("partlabel")):
-            if label and DATA_LABEL.fullmatch(label):
+            if column and label and DATA_LABEL.fullmatch(label):
                 name = part["name"]
-                yield f"holds data: {name} has the label {label[:64]!r} (correct boot_disk_serials, or wipe it by hand)"
+                yield f"holds data: {name} has the label {label[:64]!r} (correct {column}, or wipe it by hand)"
         if part.get("mountpoint"):
             yield f"is in use: {part['name']} is mounted at {part['mountpoint'][:64]}"
         parts += part.get("children") or []
@@ -223,8 +242,29 @@ def first_boot() -> dict[str, Any]:
     return {"status": "error" if errors else "done", "errors": list(map(str, errors)), "recoverable": recoverable}
 
 
+def unmounted(expected: dict[str, Any]) -> list[str]:
+    """Data disks that are not mounted: a machine starts without them (nofail), and would not say so."""
+    data = expected.get("data_disks") or {"volumes": [], "wipe": True}
+    end = time.monotonic() + MOUNTS_S
+    while away := [each for each in data["volumes"] if not Path(each["path"]).is_mount()]:
+        if time.monotonic() > end:
+            break
+        time.sleep(1)
+    wrong = []
+    for each in away:
+        why = f"the file system {each['uuid']} is there (systemctl --failed says why)"
+        if not (BY_UUID / each["uuid"]).exists():
+            remedy = "array and disks: lsblk -f" if data["wipe"] else "install once with wipe: true, which makes one"
+            why = f"no file system {each['uuid']} ({remedy})"
+        wrong.append(f"{each['path']} is not mounted: {why}")
+    return wrong
+
+
 def tell_first_boot(expected: dict[str, Any]) -> int:
-    body = json.dumps(first_boot()).encode()
+    ended = first_boot()
+    if wrong := unmounted(expected):
+        ended |= {"status": "error", "errors": [*ended["errors"], *wrong]}
+    body = json.dumps(ended).encode()
     status, said = send(f"{expected['url']}/finished/{expected['path']}", body, "application/json")
     if status == 0 or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         say(f"the boot server answered {status or 'nothing'}: {said[:2000]}")

@@ -87,7 +87,7 @@ def test_a_management_port_without_a_link_is_named(node: ModuleType) -> None:
         (machine(nics=[{"mac": "02:00:00:00:02:00"}]), ["MAC 02:00:00:00:02:00 is of n2: a swapped adapter"]),
         (machine(nics=[{"mac": "00:00:11:22:fe:80:00:00:00:00:00:00:98:03:9b:03:00:00:00:01"}]),
          ["MAC 98:03:9b:00:00:01 is of n3: a swapped adapter"]),
-        (machine(disks=[{"name": "a", "serial": " DISK-2 "}]), ["disk DISK-2 is a boot disk of n2: a swapped disk"]),
+        (machine(disks=[{"name": "a", "serial": " DISK-2 "}]), ["disk DISK-2 is of n2: a swapped disk"]),
         (machine(disks=[{"name": "a", "serial": "DISK-22"}]), []),
         (None, []), ({"nics": 1, "disks": [1, {"serial": []}]}, []),
     ],

@@ -40,6 +40,7 @@ from unit.netboot_sample import (
     write_example,
 )  # fmt: skip
 from unit.site_sample import replace_in
+from unit.test_netboot_data_disks import ask, serials
 
 GOLDENS = Path(__file__).with_name("goldens") / "netboot"
 SCHEMAS = ROOT.parent / "shared" / "schemas"
@@ -423,12 +424,47 @@ def test_the_command_writes_what_the_recipe_says_and_nothing_half(site: Path, tm
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-@pytest.mark.slow
-def test_arm_names_what_will_be_wiped_asks_and_then_arms(site: Path, tmp_path: Path) -> None:
+FILES = ("ubuntu-24.04.5-live-server-amd64.iso", "vmlinuz-24.04.5", "initrd-24.04.5")
+
+
+def no_example(site: Path) -> None:
+    """Make a site one that may be armed, with boot files of one byte."""
     replace_in(site / "fleet.yml", "example: true", "example: false")
     text = (site / "fleet.yml").read_text()
     text = text.replace("  addressing: static\n", "  addressing: static\n  live: live-boot\n")
     (site / "fleet.yml").write_text(re.sub(r"sha256:[0-9a-f]{64}", sha256(b"x"), text))
+
+
+@pytest.mark.slow
+def test_arm_names_data_disks_that_will_be_wiped_in_its_question_and_in_the_ledger(site: Path, tmp_path: Path) -> None:
+    no_example(ask(site))
+    folder = tmp_path / "netboot"
+    (folder / "files").mkdir(parents=True)
+    for name in FILES:
+        (folder / "files" / name).write_bytes(b"x")
+    (folder / "logs/gpu001").mkdir(parents=True)
+    disks = [{"serial": serial, "size": 1000} for serial in serials("gpu001")]
+    (folder / "logs/gpu001/inventory.json").write_text(json.dumps({"found": {"disks": disks}}))
+    words = ["arm", "A", "--nodes", "gpu[001-002]", "--approved-by", "Ann Lee", "--dir", str(folder)]
+    words += ["--vault-password-file", str(site.parent / "password")]
+    done = CliRunner().invoke(netboot, words, obj=site, standalone_mode=False, input="y\n")
+    assert done.exception is None, done.exception
+    one, two = serials("gpu001"), serials("gpu002")
+    assert "  gpu001  serial EXAMPLE-000001  EXM2A000001 EXM2B000001\n" in done.output
+    assert f"    and 8 data disks, 8,000 bytes: {' '.join(one)}\n" in done.output
+    assert f"    and 8 data disks, size unknown, no inventory of it here: {' '.join(two)}\n" in done.output
+    assert "Wipe the boot disks of 2 nodes, and 16 data disks? [y/N]" in done.output
+    with Ledger.read(open_site(site).ledger_url) as ledger:
+        events = list(ledger.events(kinds=["netboot.armed"]))
+    assert [event.body["wipes"] for event in events] == [
+        ["EXM2A000001", "EXM2B000001", *one],
+        ["EXM2A000002", "EXM2B000002", *two],
+    ]
+
+
+@pytest.mark.slow
+def test_arm_names_what_will_be_wiped_asks_and_then_arms(site: Path, tmp_path: Path) -> None:
+    no_example(site)
     folder = tmp_path / "netboot"
     words = ["arm", "A", "--nodes", "gpu[001-002]", "--approved-by", "Ann Lee", "--dir", str(folder)]
     words += ["--vault-password-file", str(site.parent / "password")]
@@ -440,10 +476,12 @@ def test_arm_names_what_will_be_wiped_asks_and_then_arms(site: Path, tmp_path: P
     assert isinstance(missing.exception, BadInput)
     assert len(missing.exception.faults) == 3
     (folder / "files").mkdir(parents=True)
-    for name in ("ubuntu-24.04.5-live-server-amd64.iso", "vmlinuz-24.04.5", "initrd-24.04.5"):
+    for name in FILES:
         (folder / "files" / name).write_bytes(b"x")
     refused_ = armed("n\n")
     assert "gpu001  serial EXAMPLE-000001  EXM2A000001 EXM2B000001" in refused_.output
+    assert "Wipe the boot disks of 2 nodes? [y/N]" in refused_.output
+    assert "data disk" not in refused_.output
     assert not (folder / "armed").exists()
     done = armed("y\n")
     assert done.exception is None, done.exception

@@ -7,7 +7,7 @@ written first: a machine whose event is missing is not armed, and one whose file
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -119,12 +119,50 @@ def arm(
         write_tree(folder / ARMED / node, own, mark=INDEX)
         drafts.append(
             arming(
-                node, index["environment"], token=token, until=until, wipes=expected["boot_disk_serials"],
+                node, index["environment"], token=token, until=until, wipes=wiped(expected),
                 approved_by=approved_by,
             )
         )  # fmt: skip
     ledger.append(*drafts)
     return list(index["nodes"])
+
+
+def wiped(expected: Mapping[str, Any]) -> list[str]:
+    """Serial numbers of the disks that an installation wipes."""
+    data = expected.get("data_disks") or {}
+    return [*expected["boot_disk_serials"], *(data["serials"] if data.get("wipe") else ())]
+
+
+def consequences(folder: Path, node: str, expected: Mapping[str, Any]) -> Iterator[str]:
+    """What a person is told before a node is armed: which disks go, and how much is on data disks."""
+    yield f"{node}  serial {expected['serial']}  {' '.join(expected['boot_disk_serials'])}"
+    if not (data := expected.get("data_disks")):
+        return
+    serials = data["serials"]
+    many = "1 data disk" if len(serials) == 1 else f"{len(serials)} data disks"
+    if not data["wipe"]:
+        yield f"  {many} kept: {' '.join(serials)}"
+        return
+    sizes = _sizes(folder, node, serials)
+    size = f"{sum(sizes.values()):,} bytes" if sizes else "size unknown, no inventory of it here"
+    if sizes and len(sizes) < len(serials):
+        size += f" on {len(sizes)} of them, of the others unknown"
+    yield f"  and {many}, {size}: {' '.join(serials)}"
+
+
+def _sizes(folder: Path, node: str, serials: Sequence[str]) -> dict[str, int]:
+    """Bytes of disks, as the machine said when it was installed last; what it said may be anything."""
+    try:
+        disks = json.loads((folder / "logs" / node / "inventory.json").read_bytes())["found"]["disks"]
+        told = {
+            wanted: disk.get("size")
+            for wanted in serials
+            for disk in disks
+            if isinstance(disk, dict) and wanted in str(disk.get("serial"))
+        }
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return {wanted: size for wanted, size in told.items() if type(size) is int and size >= 0}
 
 
 def disarm(ledger: Ledger, nodes: Sequence[str], installs: Mapping[str, Install], *, why: str) -> None:

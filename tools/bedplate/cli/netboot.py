@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from bedplate.act.arming import arm, disarm, file_faults
+from bedplate.act.arming import arm, consequences, disarm, file_faults, wiped
 from bedplate.act.bootserver import BootServer, forget, serving
 from bedplate.act.firstcontact import confirm
 from bedplate.cli.names import node_names
@@ -210,9 +210,13 @@ def arm_command(
             )
         click.echo(f"Environment {environment}: these disks will be WIPED, until {stamp(until)}:", err=as_json)
         for name, expected in index["nodes"].items():
-            click.echo(f"  {name}  serial {expected['serial']}  {' '.join(expected['boot_disk_serials'])}", err=as_json)
+            for line in consequences(folder, name, expected):
+                click.echo(f"  {line}", err=as_json)
         if not yes:
-            click.confirm(f"Wipe the boot disks of {len(index['nodes'])} nodes?", abort=True, err=as_json)
+            machines = index["nodes"].values()
+            data = sum(len(wiped(each)) - len(each["boot_disk_serials"]) for each in machines)
+            what = f"the boot disks of {len(machines)} nodes" + (f", and {data} data disks" if data else "")
+            click.confirm(f"Wipe {what}?", abort=True, err=as_json)
         armed_nodes = arm(ledger, folder, files, index, until=until, approved_by=approved_by)
     if as_json:
         print_json({"armed": armed_nodes, "environment": index["environment"], "until": stamp(until)})

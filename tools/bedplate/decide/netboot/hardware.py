@@ -22,12 +22,7 @@ def differences(expected: Mapping[str, Any], found: object) -> list[str]:
     if serial != expected["serial"]:
         wrong.append(f"serial number {str(serial)[:64]!r}, expected {expected['serial']!r}")
     disks = [disk for disk in found["disks"] if isinstance(disk, dict)]
-    for wanted in expected["boot_disk_serials"]:
-        fits = [disk for disk in disks if wanted in str(disk.get("serial") or "")]
-        if len(fits) != 1:
-            names = " ".join(str(disk.get("name"))[:32] for disk in fits)
-            wrong.append(f"boot disk {wanted}: {len(fits)} disks have that serial number ({names or 'none'})")
-        wrong += [f"boot disk {wanted} {why}" for disk in fits for why in _in_use(disk)]
+    wrong += _disks(expected, disks)
     nics = [nic for nic in found["nics"] if isinstance(nic, dict)]
     macs = {_mac(nic.get("mac")) for nic in nics}
     wrong += [f"no interface with MAC {mac}" for mac in expected["macs"] if mac not in macs]
@@ -50,8 +45,34 @@ def differences(expected: Mapping[str, Any], found: object) -> list[str]:
     return wrong
 
 
-def _in_use(disk: Mapping[str, Any]) -> Iterator[str]:
-    """Why a disk that has the right serial number is not wiped all the same: data by its label, or mounted."""
+def _disks(expected: Mapping[str, Any], disks: list[dict[str, Any]]) -> Iterator[str]:
+    """Disks that are not those of the fleet, or that are and are not wiped all the same.
+
+    A data disk that is named to be wiped is expected to hold data; nothing else may, and nothing may be mounted.
+    """
+    data = expected.get("data_disks") or {"serials": (), "wipe": False}
+    for what, serials in (("boot", expected["boot_disk_serials"]), ("data", data["serials"])):
+        for wanted in serials:
+            fits = [disk for disk in disks if wanted in str(disk.get("serial") or "")]
+            if len(fits) != 1:
+                names = " ".join(str(disk.get("name"))[:32] for disk in fits)
+                yield f"{what} disk {wanted}: {len(fits)} disks have that serial number ({names or 'none'})"
+            for disk in fits if what == "boot" or data["wipe"] else ():
+                column = "boot_disk_serials" if what == "boot" else None
+                yield from (f"{what} disk {wanted} {why}" for why in _in_use(disk, column))
+    named = (*expected["boot_disk_serials"], *data["serials"])
+    for disk in disks if data["wipe"] else ():
+        serial = str(disk.get("serial") or "")
+        if not any(wanted in serial for wanted in named):
+            what = f"disk {serial[:64] or str(disk.get('name'))[:32]}, which nodes.csv does not name,"
+            yield from (f"{what} {why}" for why in _in_use(disk, "data_disk_serials"))
+
+
+def _in_use(disk: Mapping[str, Any], column: str | None) -> Iterator[str]:
+    """Why a disk is not wiped, or its neighbours are not: data by its label, or mounted; column: where it was named.
+
+    None: it may hold data, which is asked to be wiped.
+    """
     parts: list[Any] = [disk]
     while parts:
         part = parts.pop(0)
@@ -59,8 +80,8 @@ def _in_use(disk: Mapping[str, Any]) -> Iterator[str]:
             continue
         name = str(part.get("name"))[:32]
         for label in (part.get("label"), part.get("partlabel")):
-            if isinstance(label, str) and DATA_LABEL.fullmatch(label):
-                yield f"holds data: {name} has the label {label[:64]!r} (correct boot_disk_serials, or wipe it by hand)"
+            if column and isinstance(label, str) and DATA_LABEL.fullmatch(label):
+                yield f"holds data: {name} has the label {label[:64]!r} (correct {column}, or wipe it by hand)"
         if part.get("mountpoint"):
             yield f"is in use: {name} is mounted at {str(part['mountpoint'])[:64]}"
         children = part.get("children")
@@ -68,7 +89,7 @@ def _in_use(disk: Mapping[str, Any]) -> Iterator[str]:
 
 
 def foreign(node: str, found: object, of_mac: Mapping[str, str], of_disk: Mapping[str, str]) -> list[str]:
-    """Parts that the fleet says are of another machine; of_mac, of_disk: the owner of a MAC, of a boot disk's serial.
+    """Parts that the fleet says are of another machine; of_mac, of_disk: the owner of a MAC, of a disk's serial.
 
     Only the boot server knows the others; the machine hears it by the answer to its inventory.
     """
@@ -81,10 +102,8 @@ def foreign(node: str, found: object, of_mac: Mapping[str, str], of_disk: Mappin
                 continue
             said = _mac(said) if key == "mac" else said.strip()
             if (owner := owners.get(said, node)) != node:
-                what = f"MAC {said} is of {owner}: a swapped adapter"
-                if key == "serial":
-                    what = f"disk {said} is a boot disk of {owner}: a swapped disk"
-                wrong.append(what)
+                what, part_ = ("MAC", "adapter") if key == "mac" else ("disk", "disk")
+                wrong.append(f"{what} {said} is of {owner}: a swapped {part_}")
     return wrong
 
 

@@ -2,7 +2,8 @@
 
 Invariants
 - Same input, same bytes; no clock, no randomness, no secret beyond a password's hash.
-- Disks are named by serial, never by size; a node without the serials of its boot disks has no rendering.
+- Disks are named by serial, never by size; a node without the serials of its boot disks has no rendering. Data disks
+  are in it where the fleet asks for them, and nowhere else.
 - The archive of the lock is the only source of packages, its key is the one that the lock names, and kernel and
   modules are those of the lock.
 - The one-time token is a placeholder, TOKEN: the boot server puts it in when it serves a machine that is armed.
@@ -15,6 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+from uuid import UUID, uuid5
 
 from jinja2 import Environment, StrictUndefined
 
@@ -26,7 +28,7 @@ from bedplate.model.faults import BadInput, Fault, Refused
 from bedplate.model.fleet import Fleet, Node
 from bedplate.model.hardware import HardwareModel
 from bedplate.model.layers import Layer
-from bedplate.model.netboot import HASH_KEY, KEYS_KEY, Netboot, Secrets
+from bedplate.model.netboot import HASH_KEY, KEYS_KEY, DataDisks, Netboot, Secrets
 
 TOKEN = "@BEDPLATE_TOKEN@"  # noqa: S105  the place of one
 FOLDER = "autoinstall/"
@@ -36,6 +38,10 @@ SEED = ("user-data", "meta-data", "vendor-data", "network-config")
 NODE_FILES = (*SEED, "install.grub", "install.ipxe")
 COMMON_FILES = ("dnsmasq.conf", "tftp/grub/grub.cfg", "http/boot.ipxe", "http/local.ipxe")
 _NAMED = re.compile(r"[A-Za-z0-9._+-]+")  # a serial that can be part of a file's name, and of GRUB's script
+# The namespace of the UUIDs that file systems on data disks get. Never to be changed: they are found again by them.
+_DATA = UUID("5f0a4c52-7d0c-4f6e-9a53-1d8c3b1f6e27")
+# What the installed system needs for them where curtin, which would add it, is not told of them.
+_KEPT_PACKAGES = {"raid0": "mdadm", "xfs": "xfsprogs"}
 _PLAIN = re.compile(r"[\x20-\x7e]*")
 
 
@@ -68,6 +74,7 @@ class _OfKind:
     shim: bool
     firmware: str
     model: HardwareModel
+    data: DataDisks | None
 
 
 class Recipe:
@@ -112,6 +119,9 @@ class Recipe:
         asked = [package for package in packages.values() if package.asked and package.layer in ("os", "kernel")]
         kernel = _kernels(packages)[0]
         beside = [package.name for package in asked if package.layer == "kernel" and package.name != kernel]
+        data = self.netboot.data_disks.get(kind)
+        if data and not data.wipe:
+            beside += [_KEPT_PACKAGES[word] for word in (data.array, data.filesystem) if word in _KEPT_PACKAGES]
         scope = {
             "archive": self.lock.document["archive"],
             "key_lines": [line or "." for line in key.decode().strip().splitlines()],
@@ -124,6 +134,7 @@ class Recipe:
             shim=_shim(model),
             firmware=model.firmware or "uefi",
             model=model,
+            data=data,
         )
 
     def nodes(self, wanted: Sequence[str] | None = None) -> list[Node]:
@@ -153,6 +164,14 @@ class Recipe:
         elif most is not None and there != most:
             found = f"node {node.name} has {there} boot_disk_serials, its model {model.model} has {most} boot disks"
             yield Fault(self.fleet.csv_file, node.line, found, "correct one of the two")
+        most, there = model.data_disks, len(node.data_disk_serials)
+        if not there and self._kinds[node.kind].data:
+            found = f"node {node.name} has no data_disk_serials, netboot.data_disks.{node.kind} asks for its data disks"
+            remedy = f"add their serial numbers, or take the asking out of {self.fleet.document.file}"
+            yield Fault(self.fleet.csv_file, node.line, found, remedy)
+        elif there and most is not None and there != most:
+            found = f"node {node.name} has {there} data_disk_serials, its model {model.model} has {most} data disks"
+            yield Fault(self.fleet.csv_file, node.line, found, "correct one of the two")
         if len(node.nic_macs) != model.nics:
             found = f"node {node.name} has {len(node.nic_macs)} nic_macs, its model {model.model} has {model.nics}"
             yield Fault(self.fleet.csv_file, node.line, found, "its machine is compared with them before it is wiped")
@@ -171,6 +190,7 @@ class Recipe:
             "instance": self.lock.identity.removeprefix("sha256:")[:12],
             "arguments": " ".join(_arguments(netboot, node)),
             "console": "".join(f" {word}" for word in netboot.command_line),
+            "data": kind.data, "volumes": _volumes(kind.data, node.data_disk_serials) if kind.data else [],
         }  # fmt: skip
         render = self._templates
         scope["link"] = render["link"].render(scope).rstrip("\n")
@@ -186,7 +206,11 @@ class Recipe:
 
     def expected(self, node: Node) -> dict[str, Any]:
         """What a machine compares itself with before a disk is wiped."""
-        model = self._kinds[node.kind].model
+        model, data = self._kinds[node.kind].model, self._kinds[node.kind].data
+        asked = {} if data is None else {"data_disks": {
+            "serials": list(node.data_disk_serials), "wipe": data.wipe,
+            "volumes": _volumes(data, node.data_disk_serials),
+        }}  # fmt: skip
         known = model.boot_disks is not None and model.data_disks is not None
         return {
             "node": node.name,
@@ -199,7 +223,7 @@ class Recipe:
             "disks": (model.boot_disks or 0) + (model.data_disks or 0) if known else None,
             "url": self.netboot.url,
             "path": f"{node.name}/{TOKEN}",
-        }
+        } | asked
 
     def common(self) -> dict[str, str]:
         """The files of the boot server that are the same for all nodes; DHCP for nodes of the lock."""
@@ -220,6 +244,20 @@ class Recipe:
                 for node in nodes
             },
         }  # fmt: skip
+
+
+def _volumes(asked: DataDisks, serials: Sequence[str]) -> list[dict[str, str]]:
+    """The file systems on data disks: which UUID, and where it is mounted.
+
+    A UUID follows from the disks, whatever node they are in and however they are listed: a later installation that is
+    to keep the data knows it.
+    """
+    if asked.array == "raid0":
+        return [{"uuid": str(uuid5(_DATA, " ".join(sorted(serials)))), "path": asked.path}]
+    return [
+        {"uuid": str(uuid5(_DATA, serial)), "path": asked.path if len(serials) == 1 else f"{asked.path}/{at}"}
+        for at, serial in enumerate(serials)
+    ]
 
 
 def _shim(model: HardwareModel) -> bool:
@@ -300,12 +338,27 @@ def _kind_faults(lock: LockDocument, fleet: Fleet, models: Mapping[str, Hardware
             continue
         if fleet.kinds[kind].model not in models:
             yield fleet.document.fault(("kinds", kind, "model"), f"no model {fleet.kinds[kind].model}", "add it")
+        elif asked := fleet.netboot.data_disks.get(kind):
+            yield from _asking_faults(fleet, kind, asked, models[fleet.kinds[kind].model])
         if fleet.kinds[kind].architecture != "amd64":
             yield fleet.document.fault(("kinds", kind, "architecture"), "only amd64 can be installed so far", "")
         kernels = _kernels(lock.packages(kind))
         if len(kernels) != 1 and not lock.unmanaged(Layer.KERNEL):
             found = f"kind {kind} asks for {len(kernels)} kernels ({', '.join(kernels) or 'no linux-image-VERSION'})"
             yield Fault(place, None, found, "ask for exactly one linux-image-VERSION in the kernel layer")
+
+
+def _asking_faults(fleet: Fleet, kind: str, asked: DataDisks, model: HardwareModel) -> Iterator[Fault]:
+    """What is asked of data disks that machines of this model cannot have."""
+    place = ("netboot", "data_disks", kind)
+    if model.data_disks is None:
+        found = f"model {model.model} does not say how many data_disks it has: nobody could tell a missing one"
+        yield fleet.document.fault(place, found, f"add data_disks to models/{model.model}.yml")
+    elif not model.data_disks:
+        yield fleet.document.fault(place, f"model {model.model} has no data disks", "take it out, or correct the model")
+    elif model.data_disks == 1 and asked.array == "raid0":
+        found = f"raid0 of one disk: model {model.model} has 1"
+        yield fleet.document.fault((*place, "array"), found, "array: none")
 
 
 def _kernels(packages: Mapping[str, Package]) -> list[str]:
