@@ -146,8 +146,8 @@ def disk_differences(expected: dict[str, Any], disks: list[dict[str, Any]]) -> I
         for wanted in serials:
             fits = [disk for disk in disks if wanted in (disk.get("serial") or "")]
             if len(fits) != 1:
-                names = " ".join(disk["name"] for disk in fits)
-                yield f"{what} disk {wanted}: {len(fits)} disks have that serial number ({names or 'none'})"
+                there = ", ".join(f"{disk['name']} {disk.get('serial') or 'without one'}" for disk in fits or disks)
+                yield f"{what} disk {wanted}: {len(fits)} disks have that serial number (there: {there or 'none'})"
             for disk in fits if what == "boot" or data["wipe"] else ():
                 for why in in_use(disk, "boot_disk_serials" if what == "boot" else None):
                     yield f"{what} disk {wanted} {why}"

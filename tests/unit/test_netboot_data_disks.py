@@ -262,9 +262,9 @@ CASES = [
     # the machine, what is told where data is wiped, what is told where it is kept
     (machine(ONE, TWO), [], []),
     (machine(ONE | RAID, TWO | RAID), [], []),
-    (machine(ONE, {"serial": "OTHER"}), ["data disk DATA-2: 0 disks have that serial number (none)"], ["data disk DATA-2: 0 disks have that serial number (none)"]),
-    (machine(ONE), ["data disk DATA-2: 0 disks have that serial number (none)"], ["data disk DATA-2: 0 disks have that serial number (none)"]),
-    (machine(ONE, TWO, {"serial": "X_DATA-2"}), ["data disk DATA-2: 2 disks have that serial number (nvme1n1 nvme2n1)"], ["data disk DATA-2: 2 disks have that serial number (nvme1n1 nvme2n1)"]),
+    (machine(ONE, {"serial": "OTHER"}), ["data disk DATA-2: 0 disks have that serial number (there: sda BOOT-1, nvme0n1 DATA-1, nvme1n1 OTHER)"], ["data disk DATA-2: 0 disks have that serial number (there: sda BOOT-1, nvme0n1 DATA-1, nvme1n1 OTHER)"]),
+    (machine(ONE), ["data disk DATA-2: 0 disks have that serial number (there: sda BOOT-1, nvme0n1 DATA-1)"], ["data disk DATA-2: 0 disks have that serial number (there: sda BOOT-1, nvme0n1 DATA-1)"]),
+    (machine(ONE, TWO, {"serial": "X_DATA-2"}), ["data disk DATA-2: 2 disks have that serial number (there: nvme1n1 DATA-2, nvme2n1 X_DATA-2)"], ["data disk DATA-2: 2 disks have that serial number (there: nvme1n1 DATA-2, nvme2n1 X_DATA-2)"]),
     (machine(ONE | MOUNTED, TWO), ["data disk DATA-1 is in use: p1 is mounted at /mnt"], []),
     (machine(ONE, TWO, label="data0"), ["boot disk BOOT-1 holds data: sda has the label 'data0' (correct boot_disk_serials, or wipe it by hand)"], ["boot disk BOOT-1 holds data: sda has the label 'data0' (correct boot_disk_serials, or wipe it by hand)"]),
     (machine(ONE, TWO, {"serial": "OTHER"} | RAID), ["disk OTHER, which nodes.csv does not name, holds data: md1 has the label 'data0' (correct data_disk_serials, or wipe it by hand)"], []),

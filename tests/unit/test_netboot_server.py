@@ -215,7 +215,7 @@ def test_a_wrong_disk_stops_one_machine_and_not_the_other(place: Place) -> None:
         disks = [{"name": f"d{i}", "serial": f"Y{i}"} for i in range(10)]
         status, why = client.inventory("gpu001", disks=disks)
         assert status == 409
-        assert b"boot disk EXM2A000001: 0 disks have that serial number (none)" in why
+        assert b"boot disk EXM2A000001: 0 disks have that serial number (there: d0 Y0, d1 Y1, d2 Y2, " in why
         assert client.inventory("gpu002")[0] == 200
         assert client.report("gpu001", "bedplate/installed") == 410
         assert client.ask("PUT", f"/upload/gpu001/{place.token('gpu001')}/why.tar.gz", b"x")[0] == 201

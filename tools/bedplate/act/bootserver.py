@@ -108,7 +108,9 @@ class BootServer:
         )
         nodes = fleet.nodes.values()
         self._of_mac = {mac: node.name for node in nodes for mac in (node.boot_mac, *node.bond_macs, *node.nic_macs)}
-        self._of_disk = {serial: node.name for node in nodes for serial in node.boot_disk_serials}
+        self._of_disk = {
+            serial: node.name for node in nodes for serial in (*node.boot_disk_serials, *node.data_disk_serials)
+        }
         self._lock = threading.RLock()
         self._installs: dict[str, Install] = {}
         self._head = 0

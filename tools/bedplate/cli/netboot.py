@@ -185,8 +185,8 @@ def arm_command(
 ) -> None:  # fmt: skip
     """Arm nodes: the next time they boot from the network, their boot disks are wiped and installed.
 
-    Once, within some hours, by a token that opens one installation. Runs on the boot server. A node that is
-    being installed is refused.
+    Data disks as well, where fleet.yml asks for it. Once, within some hours, by a token that opens one
+    installation. Runs on the boot server. A node that is being installed is refused.
 
     \b
     Example:

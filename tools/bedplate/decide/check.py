@@ -88,19 +88,21 @@ def _kind_models(contents: Contents) -> Iterator[Fault]:
 
 
 def _nic_counts(contents: Contents) -> Iterator[Fault]:
-    """Each machine has as many network adapters as its model, and as many boot disks where both are said."""
+    """Each machine has as many network adapters as its model, and as many disks where both are said."""
     for node in contents.fleet.nodes.values() if contents.fleet else ():
         assert contents.fleet  # noqa: S101
         model = contents.models.get(contents.fleet.kinds[node.kind].model)
         if model is not None and len(node.nic_macs) != model.nics:
             found = f"node {node.name} has {len(node.nic_macs)} nic_macs, its model {model.model} has {model.nics}"
             yield Fault(contents.fleet.csv_file, node.line, found, "list all of them, or correct the model")
-        disks = len(node.boot_disk_serials)
-        if model is not None and disks and model.boot_disks not in (None, disks):
-            found = (
-                f"node {node.name} has {disks} boot_disk_serials, its model {model.model} {model.boot_disks} boot disks"
-            )
-            yield Fault(contents.fleet.csv_file, node.line, found, "correct one of the two")
+        for what, serials, wanted in (
+            ("boot", node.boot_disk_serials, model and model.boot_disks),
+            ("data", node.data_disk_serials, model and model.data_disks),
+        ):
+            if model is not None and serials and wanted not in (None, len(serials)):
+                has = f"node {node.name} has {len(serials)} {what}_disk_serials"
+                found = f"{has}, its model {model.model} {wanted} {what} disks"
+                yield Fault(contents.fleet.csv_file, node.line, found, "correct one of the two")
 
 
 def _gpu_types(contents: Contents) -> Iterator[Fault]:

@@ -86,7 +86,10 @@ def refuse_reinstall(site: Site, approved_by: str) -> None:
     """
     site.refuse_example("reinstall nodes")
     if not approved_by.strip():
-        raise Refused("a reinstallation wipes the boot disks of its nodes: -e approved_by=NAME")
+        raise Refused(
+            "a reinstallation wipes the boot disks of its nodes, and data disks where fleet.yml asks for it:"
+            " -e approved_by=NAME"
+        )
     document = site.fleet.document
     for name, there in (("netboot", site.fleet.netboot), ("bmc", site.fleet.bmc)):
         if there is None:

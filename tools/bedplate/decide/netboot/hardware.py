@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+MOST_DISKS = 32  # in a message
 # Names that people give to data, not those that partitioning tools give to a type ("Basic data partition").
 DATA_LABEL = re.compile(r"data([^a-z].*)?|.*[-_]data([-_].*)?", re.IGNORECASE | re.DOTALL)
 
@@ -55,8 +56,11 @@ def _disks(expected: Mapping[str, Any], disks: list[dict[str, Any]]) -> Iterator
         for wanted in serials:
             fits = [disk for disk in disks if wanted in str(disk.get("serial") or "")]
             if len(fits) != 1:
-                names = " ".join(str(disk.get("name"))[:32] for disk in fits)
-                yield f"{what} disk {wanted}: {len(fits)} disks have that serial number ({names or 'none'})"
+                there = ", ".join(
+                    f"{str(disk.get('name'))[:32]} {str(disk.get('serial') or 'without one')[:64]}"
+                    for disk in (fits or disks)[:MOST_DISKS]
+                )
+                yield f"{what} disk {wanted}: {len(fits)} disks have that serial number (there: {there or 'none'})"
             for disk in fits if what == "boot" or data["wipe"] else ():
                 column = "boot_disk_serials" if what == "boot" else None
                 yield from (f"{what} disk {wanted} {why}" for why in _in_use(disk, column))
