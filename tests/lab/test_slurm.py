@@ -408,3 +408,78 @@ def test_an_upgrade_of_the_controllers_keeps_database_state_and_jobs(version: st
         assert accounted(number, "State") == "RUNNING"
         assert shell("n1", f"squeue -h -j {number} -o %T").out == "RUNNING\n"
     bedplate("rollout", "S", "--yes")
+
+
+# --- the machine that people log in to ----------------------------------------------------------------------
+
+NETBOOT = """\
+netboot:
+  server: 10.77.0.10
+  interface: host0
+  addressing: static
+  live: live-boot
+  image: {name: root.squashfs, sha256: "sha256:NOTHING"}
+  kernel: {name: vmlinuz, sha256: "sha256:NOTHING"}
+  initrd: {name: initrd.img, sha256: "sha256:NOTHING"}
+  command_line: []
+""".replace("NOTHING", "0" * 64)
+OWN_SITE = "/srv/bedplate/site"
+
+
+@pytest.fixture(scope="module")
+def login(cluster: Places) -> str:
+    """C: the operators' own machine, with Slurm's commands, as the boot server, and looking at itself; locked."""
+    shell(CONTROLLER, "useradd --system --no-create-home bedplate; mkdir -p /srv/bedplate")
+    index = "http://archive.lab:8080/dists/a/main/binary-$(dpkg --print-architecture)/Packages"
+    (version,) = re.findall(r"^Package: dnsmasq-base$.*?^Version: (\S+)$", shell(CONTROLLER, f"curl -s {index}").out,
+                            re.MULTILINE | re.DOTALL)  # fmt: skip
+    text = on(CONTROLLER, ["cat", f"{SITE}/environments/N1.yml"]).out
+    packages = re.search(r"^  scheduler: .*$", text, re.MULTILINE)
+    assert packages
+    slurm = dict(re.findall(r'(slurmd|slurm-client|munge): "(\S+?)"', packages[0]))
+    asked = f'sackd: "{slurm["slurmd"]}", slurm-client: "{slurm["slurm-client"]}", munge: "{slurm["munge"]}"'
+    values = f'health_interval_s: "300", boot_server: {CONTROLLER}, boot_server_program: /usr/local/bin/bedplate'
+    for pattern, new in (
+        (r"environment: N1$", "environment: C"),
+        (r"kinds: \[gpu\]", "kinds: [controller]"),
+        (r"models: \[lab-gpu8\]", "models: [lab-controller]"),
+        (r"release: trixie, packages: {", f'release: trixie, packages: {{dnsmasq-base: "{version}", '),
+        (r"^  scheduler: .*$", f"  scheduler: {{controller: S, packages: {{{asked}}}}}"),
+        (r"^  image: .*$", '  image: {unmanaged: "no job runs here"}'),
+        (r"values: {", f"values: {{{values}, "),
+    ):
+        assert re.search(pattern, text, re.MULTILINE), (pattern, text)
+        text = re.sub(pattern, new.replace("\\", r"\\"), text, count=1, flags=re.MULTILINE)
+    on(CONTROLLER, ["tee", f"{SITE}/environments/C.yml"], stdin=text)
+    on(CONTROLLER, ["tee", f"{SITE}/models/lab-controller.health.yml"],
+       stdin="model: lab-controller\nunsaid: a stand-in has no such part\n")  # fmt: skip
+    shell(CONTROLLER, f"cp -r {SITE} {OWN_SITE}")
+    on(CONTROLLER, ["tee", "-a", f"{OWN_SITE}/fleet.yml"], stdin=NETBOOT)
+    shell(CONTROLLER, f"chown -R bedplate: {OWN_SITE}")
+    bedplate("lock", "C")
+    return "C"
+
+
+def test_the_operators_machine_is_login_and_boot_server_and_a_second_converge_changes_nothing(login: str) -> None:
+    bedplate("rollout", login, "--yes")
+    assert on(CONTROLLER, ["sinfo", "--noheader", "--format=%R"]).out.split(), "by sackd, without files of its own"
+    for unit in ("sackd", "bedplate-netboot", "bedplate-netboot-dnsmasq", "bedplate-health.timer"):
+        assert on(CONTROLLER, ["systemctl", "is-active", unit]).out.strip() == "active"
+    on(CONTROLLER, ["systemctl", "start", "bedplate-health.service"], check=False)
+    looked = on(CONTROLLER, ["/usr/local/libexec/bedplate-health-verdict"], check=False)
+    assert looked.code in (0, 1), f"nothing is known of a machine that looked at itself: {looked.err}"
+    for mode in ([], ["--check"]):
+        _, out = playbook("site", "-e", f"target={login}", "--limit", CONTROLLER, *mode)
+        recap = out.partition("PLAY RECAP")[2]
+        assert recap.count("changed=0") == 1, re.findall(r"TASK.*\n(?:(?!TASK).*\n)*?changed.*", out)
+
+
+def test_check_mode_predicts_what_converge_does_to_the_operators_machine(login: str) -> None:
+    shell(CONTROLLER, "touch /etc/slurm/slurm.conf; rm /etc/bedplate/dnsmasq.conf /etc/bedplate/health.json")
+    changes = []
+    for mode in (["--check"], []):
+        _, out = playbook("site", "-e", f"target={login}", "--limit", CONTROLLER, *mode)
+        tasks = re.findall(r"^TASK \[(.*?)\] \*+\n((?:(?!TASK|PLAY).*\n)*)", out, re.MULTILINE)
+        changes.append({name for name, said in tasks if "changed: " in said})
+    assert changes[0] == changes[1]
+    assert len(changes[0]) >= 3
