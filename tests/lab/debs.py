@@ -12,7 +12,15 @@ OLD_SUITE = "bookworm"
 TWO_VERSIONS = ("numactl", "libnuma1")  # the real package that A and B have in two real versions
 # Slurm, and the database of its accounts, as Debian has them.
 SLURM = ("slurmctld", "slurmdbd", "slurmd", "slurm-client", "sackd", "munge", "mariadb-server", "squashfs-tools")
-HOST = ("chrony", "rsyslog", "docker-registry", "aptly", "gpg", "nginx", "dnsmasq-base")  # of the host layers, as Debian has them
+HOST = (
+    "chrony",
+    "rsyslog",
+    "docker-registry",
+    "aptly",
+    "gpg",
+    "nginx",
+    "dnsmasq-base",
+)  # of the host layers, as Debian has them
 BASE_IMAGE = ("base-files", "base-passwd", "busybox-static")
 
 
