@@ -25,6 +25,7 @@ from bedplate.decide.netboot.protocol import (
     hash_token,
     host_key,
     inventory_refusal,
+    noteworthy,
     parse_request,
     phone_refusal,
     recorded,
@@ -391,3 +392,19 @@ def test_whatever_is_asked_no_name_leads_out_of_its_folder(method: str, target: 
 def test_whatever_a_machine_says_it_is_told_apart(found: Any, serial: str, mac: str) -> None:
     assert differences(EXPECTED, found)
     assert MACHINES.named(serial, mac)[0] is None or serial.strip() in ("", "SN-1", "SN-2")
+
+
+@pytest.mark.parametrize(
+    ("name", "result", "step"),
+    [
+        ("subiquity/Install", None, True),
+        ("subiquity/Install/install", None, True),
+        ("subiquity/Install/install", "SUCCESS", True),
+        ("subiquity/Install/install/configure_apt", "SUCCESS", False),
+        ("subiquity/Install/install/configure_apt", "FAIL", True),
+    ],
+)
+def test_each_stage_of_the_installer_is_a_step_and_what_is_below_it_only_where_it_failed(
+    name: str, result: str | None, step: bool
+) -> None:
+    assert noteworthy({"name": name, "result": result}) is step

@@ -470,7 +470,8 @@ def refused(refusal: Refusal, *, asked: str, address: str, node: str | None = No
     return Draft("netboot.refused", subjects, body)
 
 
-_QUIET = 2  # levels of the installer's contexts that go into the ledger; all of them go into the node's log
+# Levels of the installer's contexts that go into the ledger, as subiquity/Install/install; all go into the node's log.
+_QUIET = 3
 
 
 def noteworthy(report: Mapping[str, Any]) -> bool:
