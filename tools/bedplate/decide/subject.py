@@ -4,6 +4,7 @@ Three things are judged in the same way: an environment as it is asked for, the 
 is installed on a machine that was there before. `None` stands for what nobody knows; a rule that needs it says so.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -145,6 +146,12 @@ class Subject:
         """Everything that configures the environment beyond its packages."""
         machine = self.machine
         return chain(self.values.values(), ((line, self.place) for line in machine.plugstack) if machine else ())
+
+    def lines(self, pattern: re.Pattern[str]) -> Iterator[tuple[str, Place]]:
+        """What a pattern finds in those texts, once in each."""
+        for text, place in self.texts():
+            if found := pattern.search(text):
+                yield found[0].strip(), place
 
 
 def subjects(

@@ -15,13 +15,12 @@ _INCLUDE = re.compile(r"^\s*include\s+\S+", re.MULTILINE)
 
 
 def _check(subject: Subject) -> Iterator[Finding]:
-    for text, place in subject.texts():
-        if found := _INCLUDE.search(text):
-            yield fault(
-                place, f'scheduler plugstack "{found[0].strip()}": configless nodes are not given the file, and a'
-                " container job runs on the host, with exit code 0",
-                "write the lines of that file into plugstack.conf itself",
-            )  # fmt: skip
+    for line, place in subject.lines(_INCLUDE):
+        yield fault(
+            place, f'scheduler plugstack "{line}": configless nodes are not given the file, and a'
+            " container job runs on the host, with exit code 0",
+            "write the lines of that file into plugstack.conf itself",
+        )  # fmt: skip
 
 
 RULE = Rule(

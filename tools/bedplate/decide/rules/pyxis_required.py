@@ -11,13 +11,12 @@ _OPTIONAL = re.compile(r"^\s*optional\s+\S*spank_pyxis\.so", re.MULTILINE)
 
 
 def _check(subject: Subject) -> Iterator[Finding]:
-    for text, place in subject.texts():
-        if found := _OPTIONAL.search(text):
-            yield fault(
-                place, f'scheduler plugstack "{found[0].strip()}": a container job runs on the host, with exit code 0,'
-                " when the plug-in does not fit",
-                "write required instead of optional",
-            )  # fmt: skip
+    for line, place in subject.lines(_OPTIONAL):
+        yield fault(
+            place, f'scheduler plugstack "{line}": a container job runs on the host, with exit code 0,'
+            " when the plug-in does not fit",
+            "write required instead of optional",
+        )  # fmt: skip
 
 
 RULE = Rule(
