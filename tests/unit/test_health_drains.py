@@ -43,6 +43,15 @@ def test_a_node_of_which_nothing_is_known_is_told_once_and_keeps_its_jobs() -> N
     assert step(found.state, [result("gpu007", ERROR)], now_s=1300).actions == ()
 
 
+def test_stalls_that_come_and_go_neither_drain_nor_return_a_node() -> None:
+    """Stalls of ps and of NFS made nodes flap between drained and resumed (mej/nhc#95)."""
+    state = Watch()
+    for turn, verdict in enumerate([PASS, ERROR] * 6):
+        found = step(state, [result("gpu007", verdict, run=f"r{turn}")], now_s=1000 + 300 * turn)
+        assert [action.what for action in found.actions if action.what != TELL] == []
+        state = found.state
+
+
 def test_a_node_returns_after_it_passed_everything_in_a_later_run() -> None:
     first = step(Watch(), [result("gpu007", FAIL)])
     drained = {"gpu007": first.actions[0].reason}
