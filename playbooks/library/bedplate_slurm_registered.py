@@ -18,7 +18,8 @@ description:
     does not answer, as before its first start.
   - With I(before) it waits until the nodes that answered then have started slurmd again, as a reconfiguration makes
     them do, and fails if Slurm calls one of them INVALID_REG that it did not call so before. Such a node runs no job
-    until its definition and it agree, and says so nowhere but in C(sinfo).
+    until its definition and it agree, and says so nowhere but in C(sinfo). A node that does not start slurmd again in
+    time is warned of.
 options:
   before: {description: What an earlier call returned as I(nodes)., type: dict, default: {}}
   patience_s: {description: How long to wait for nodes to register., type: int, default: 60}
@@ -117,6 +118,11 @@ def main() -> None:
             f" {told}{more}. They are not what the new slurm.conf and gres.conf say: correct the model, or go back",
             nodes=now,
         )  # fmt: skip
+    if late := waiting(before, now):
+        module.warn(
+            f"{len(late)} nodes did not register again within {patience_s} s, so whether they fit is not known:"
+            f" {', '.join(late[:MOST_SHOWN])}"
+        )
     module.exit_json(changed=False, nodes=now)
 
 

@@ -79,6 +79,7 @@ def test_a_node_that_does_not_register_again_is_waited_for_no_longer_than_asked(
 ) -> None:
     said = asked(tmp_path / "now", [[node("n1", "IDLE", 10), node("n2", "IDLE", 11)]], before=before, patience_s=1)
     assert not said.get("failed", False)
+    assert "1 nodes did not register again within 1 s, so whether they fit is not known: n1" in str(said["warnings"])
 
 
 def test_slurm_need_not_answer_before_its_first_start_and_must_afterwards(
