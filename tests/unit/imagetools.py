@@ -4,6 +4,7 @@ The image is a config with the context and the arguments in it; skopeo puts its 
 registryd; the squashfs is a superblock with the image's URI behind it.
 """
 
+import functools
 import hashlib
 import http.client
 import json
@@ -13,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from bedplate.act import enroot, image
+from bedplate.act import enroot
 from bedplate.act.builders import buildah
+from bedplate.act.image import building, pushing, state
 from bedplate.process import Finished, ProcessFailed
-from bedplate.sources.registry import DOCKER_MANIFEST
+from bedplate.sources.registry import DOCKER_MANIFEST, Registry
 
 
 class Tools:
@@ -116,8 +118,13 @@ class Tools:
         return ""
 
 
-def install(monkeypatch: pytest.MonkeyPatch) -> Tools:
-    tools = Tools()
-    for module in (buildah, enroot, image):
+def install(monkeypatch: pytest.MonkeyPatch, tools: Tools | None = None) -> Tools:
+    tools = tools or Tools()
+    for module in (buildah, enroot, pushing):
         monkeypatch.setattr(module, "run", tools.run)
     return tools
+
+
+def registry_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (building, state):
+        monkeypatch.setattr(module, "Registry", functools.partial(Registry, auth=[], plain_http=True))

@@ -1,7 +1,6 @@
 """Build, push and import against programs and a registry that behave; the real ones run in the lab."""
 
 import fcntl
-import functools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from click.testing import CliRunner
 
 from bedplate.act import image as images
 from bedplate.act.builders.buildah import Paths, build_command
+from bedplate.act.image import building
 from bedplate.cli.main import bedplate
 from bedplate.decide.buildrecord import Stage
 from bedplate.ledger.store import Ledger
@@ -19,9 +19,9 @@ from bedplate.model.event import Event
 from bedplate.model.faults import BadInput, BedplateError, Busy, Refused
 from bedplate.process import ProcessFailed
 from bedplate.sources.definition import read_definition
-from bedplate.sources.registry import NotFound, Registry, Unreachable, WrongBytes
+from bedplate.sources.registry import NotFound, Unreachable, WrongBytes
 from bedplate.sources.site import Site, open_site
-from unit.imagetools import Tools, install
+from unit.imagetools import Tools, install, registry_without_tls
 from unit.lock_sample import digest
 from unit.registryd import Shelf, registry
 from unit.site_sample import replace_in, write_site
@@ -64,7 +64,7 @@ def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
             f"name: lab-small\nrepository: {shelf.address}/lab/small\n"
             f"base: {{reference: '{shelf.address}/base/debian', digest: '{base}'}}\narguments: {{GREETING: hello}}\n"
         )
-        monkeypatch.setattr(images, "Registry", functools.partial(Registry, auth=[], plain_http=True))
+        registry_without_tls(monkeypatch)
         yield Stand(root, shelf, tools)
 
 
@@ -132,7 +132,7 @@ def test_stages_have_an_order(stand: Stand) -> None:
 
 def test_an_event_that_a_killed_process_left_out_comes_later(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as killed:
-        killed.setattr(images, "_tell_ledger", lambda *_: None)
+        killed.setattr(building, "tell_ledger", lambda *_: None)
         images.build(stand.site, "A")
     assert stand.kinds() == []
     images.push(stand.site, "A")

@@ -1,6 +1,5 @@
 """A built image in which other versions are found than its definition expects is refused."""
 
-import functools
 import io
 import json
 import tarfile
@@ -9,17 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bedplate.act import enroot
 from bedplate.act import image as images
-from bedplate.act.builders import buildah
 from bedplate.act.builders.contents import files_of
 from bedplate.decide.images.versions import LARGEST_BYTES, Held, held, version_faults, wanted
 from bedplate.model.canonical import sha256
 from bedplate.model.faults import BadInput, BedplateError, Refused
 from bedplate.model.image import parse_image
-from bedplate.sources.registry import Registry
 from bedplate.sources.site import open_site
-from unit.imagetools import Tools, install
+from unit.imagetools import Tools, install, registry_without_tls
 from unit.lock_sample import digest
 from unit.registryd import registry
 from unit.site_sample import write_site
@@ -203,15 +199,13 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         base = shelf.put({"schemaVersion": 2}, "application/vnd.oci.image.manifest.v1+json", "base")
         text = DEFINITION.replace("registry.lab:5443", shelf.address).replace(digest("7"), base)
         (root / "images/a/image.yml").write_text(text + EXPECTS)
-        monkeypatch.setattr(images, "Registry", functools.partial(Registry, auth=[], plain_http=True))
+        registry_without_tls(monkeypatch)
         yield root
 
 
 def use(monkeypatch: pytest.MonkeyPatch, files: dict[str, str]) -> Layered:
-    install(monkeypatch)
     tools = Layered(files)
-    for module in (images, buildah, enroot):
-        monkeypatch.setattr(module, "run", tools.run)
+    install(monkeypatch, tools)
     return tools
 
 

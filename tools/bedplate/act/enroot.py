@@ -1,7 +1,7 @@
 """Enroot: from an image in a registry to one squashfs file, checked before it is believed.
 
 Enroot hashes layers and configuration but not the manifest it gets, writes to the final name at once, and a
-killed import leaves a file that lists without an error. So: the manifest is checked before (act/image.py), the
+killed import leaves a file that lists without an error. So: the manifest is checked before (image/importing.py), the
 file is written under another name, looked at, hashed, synced, and only then takes the name of its hash.
 """
 
