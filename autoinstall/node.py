@@ -89,16 +89,19 @@ def inventory() -> dict[str, Any]:
 
 
 def bmc() -> dict[str, str] | None:
-    """Address and MAC of the BMC, where the live system can ask it; None: nobody knows."""
+    """Address, MAC and firmware of the BMC, where the live system can ask it; None: nobody knows."""
     if not shutil.which("ipmitool"):
         return None
-    try:
-        said = subprocess.run(["ipmitool", "lan", "print"], stdout=subprocess.PIPE, check=True, timeout=DEADLINE_S)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    rows = [line.partition(":") for line in said.stdout.decode(errors="replace").splitlines()]
-    told = {key.strip(): value.strip() for key, _, value in rows}
-    return {"address": told.get("IP Address", ""), "mac": told.get("MAC Address", "").lower()}
+    told: dict[str, str] = {}
+    for question in (["lan", "print"], ["mc", "info"]):
+        try:
+            said = subprocess.run(["ipmitool", *question], stdout=subprocess.PIPE, check=True, timeout=DEADLINE_S)
+        except (OSError, subprocess.SubprocessError):
+            continue
+        rows = [line.partition(":") for line in said.stdout.decode(errors="replace").splitlines()]
+        told.update({key.strip(): value.strip() for key, _, value in rows})
+    asked = {"address": "IP Address", "mac": "MAC Address", "firmware": "Firmware Revision"}
+    return {name: told.get(key, "").lower() for name, key in asked.items()} if told else None
 
 
 def secure_boot() -> bool | None:
@@ -134,9 +137,12 @@ def differences(expected: dict[str, Any], found: dict[str, Any]) -> Iterator[str
     firmware, known = found["dmi"].get("bios_version"), expected.get("bios_versions") or ()
     if known and firmware not in known:
         yield f"firmware {str(firmware)[:64]!r}, its model's list has {', '.join(known)}"
-    address = (found.get("bmc") or {}).get("address")
+    bmc = found.get("bmc") or {}
+    address, firmware, known = bmc.get("address"), bmc.get("firmware"), expected.get("bmc_versions") or ()
     if expected.get("bmc_address") and address and address != expected["bmc_address"]:
         yield f"BMC address {str(address)[:40]}, expected {expected['bmc_address']}"
+    if known and firmware and firmware not in known:
+        yield f"firmware of the BMC {str(firmware)[:64]!r}, its model's list has {', '.join(known)}"
 
 
 def disk_differences(expected: dict[str, Any], disks: list[dict[str, Any]]) -> Iterator[str]:

@@ -53,6 +53,7 @@ LOADERS = {
     "bootx64.efi": "usr/lib/shim/shimx64.efi.signed",
     "grubx64.efi": "usr/lib/grub/x86_64-efi-signed/grubnetx64.efi.signed",
     "snponly.efi": "usr/lib/ipxe/snponly.efi",
+    "undionly.kpxe": "usr/lib/ipxe/undionly.kpxe",
 }
 
 
@@ -68,7 +69,8 @@ class InstallImage:
 
 def install_image(places: Places, steps: Steps) -> InstallImage:
     """The image, from the cache where it is there."""
-    parts = (EDITION, SUITE, PACKAGES, QUIET, UNIT, STAND_IN.read_text(), architecture(), mirror())
+    inputs = (PACKAGES, sorted(LOADERS.items()), QUIET, UNIT, STAND_IN.read_text())
+    parts = (EDITION, SUITE, *inputs, architecture(), mirror())
     target = places.cache / f"install-{key_of(*parts)}"
     if not target.is_dir():
         with (

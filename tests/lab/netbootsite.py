@@ -1,6 +1,6 @@
-"""The site of a lab whose machines install themselves: two machines, one of which has another disk than was ordered.
+"""The site of a lab whose machines install themselves; one of them has another disk than was ordered.
 
-m1 boots with Secure Boot (shim, signed GRUB, kernel by TFTP), m2 by iPXE over HTTP.
+m1 boots with Secure Boot (shim, signed GRUB, kernel by TFTP), m2 by iPXE over HTTP, m3 the same without UEFI.
 """
 
 import hashlib
@@ -22,9 +22,16 @@ class Machine:
     name: str
     number: int
     kind: str
-    secure_boot: bool
     ordered: tuple[str, str]
     there: tuple[str, str]
+
+    @property
+    def secure_boot(self) -> bool:
+        return self.kind == "secure"
+
+    @property
+    def firmware(self) -> str:
+        return "bios" if self.kind == "legacy" else "uefi"
 
     @property
     def serial(self) -> str:
@@ -43,9 +50,10 @@ class Machine:
         return f"10.77.0.{240 + self.number}"
 
 
-GOOD = Machine("m1", 1, "secure", True, ("M1BOOTA", "M1BOOTB"), ("M1BOOTA", "M1BOOTB"))
-WRONG_DISK = Machine("m2", 2, "plain", False, ("M2BOOTA", "M2BOOTB"), ("M2BOOTA", "STRANGER"))
-MACHINES = (GOOD, WRONG_DISK)
+GOOD = Machine("m1", 1, "secure", ("M1BOOTA", "M1BOOTB"), ("M1BOOTA", "M1BOOTB"))
+WRONG_DISK = Machine("m2", 2, "plain", ("M2BOOTA", "M2BOOTB"), ("M2BOOTA", "STRANGER"))
+LEGACY = Machine("m3", 3, "legacy", ("M3BOOTA", "M3BOOTB"), ("M3BOOTA", "M3BOOTB"))
+MACHINES = (GOOD, WRONG_DISK, LEGACY)
 
 
 def sha256(path: Path) -> str:
@@ -64,8 +72,7 @@ def site_files(found: Kernels, image: InstallImage, host_key: str) -> dict[str, 
     return {
         "fleet.yml": _fleet(image),
         "nodes.csv": "\n".join(rows) + "\n",
-        "models/lab-secure.yml": _model("lab-secure", secure_boot=True),
-        "models/lab-plain.yml": _model("lab-plain", secure_boot=False),
+        **{f"models/lab-{m.kind}.yml": _model(m) for m in MACHINES},
         "models/lab-controller.yml": CONTROLLER_MODEL,
         "keys/archive.asc": found.key,
         "known_hosts": f"{CONTROLLER},{address(CONTROLLER)} {host_key}\n",
@@ -80,6 +87,7 @@ def vault(authorized: str) -> str:
 
 def _fleet(image: InstallImage) -> str:
     machines = "".join(f', "{m.name}": {m.address}' for m in MACHINES)
+    kinds = "\n".join(f"  {m.kind}: {{model: lab-{m.kind}, architecture: {architecture()}}}" for m in MACHINES)
     return f"""\
 plugin: bedplate
 site: netboot
@@ -102,27 +110,27 @@ netboot:
   initrd: {{name: initrd.img, sha256: "{sha256(image.initrd)}"}}
   command_line: ["console=ttyS0,115200", mitigations=off, audit=0, quiet]
 kinds:
-  secure: {{model: lab-secure, architecture: {architecture()}}}
-  plain: {{model: lab-plain, architecture: {architecture()}}}
+{kinds}
   controller: {{model: lab-controller, architecture: {architecture()}}}
 racks: {{r01: {{positions: 42}}}}
 groups:
   controller: {{nodes: "{CONTROLLER}", kind: controller}}
   training: {{nodes: "{GOOD.name}", kind: secure, partition: training}}
   spare: {{nodes: "{WRONG_DISK.name}", kind: plain, partition: spare}}
+  old: {{nodes: "{LEGACY.name}", kind: legacy, partition: old}}
 """
 
 
-def _model(name: str, *, secure_boot: bool) -> str:
+def _model(machine: Machine) -> str:
     return f"""\
-model: {name}
+model: lab-{machine.kind}
 vendor: Lab
 description: Stand-in for a bare machine, under emulation
 stand_in: true
 gpus: 0
 nics: 1
-firmware: uefi
-secure_boot: {str(secure_boot).lower()}
+firmware: {machine.firmware}
+secure_boot: {str(machine.secure_boot).lower()}
 boot_disks: 2
 data_disks: 0
 """
@@ -134,10 +142,10 @@ def _environment(found: Kernels) -> str:
     return f"""\
 environment: N1
 description: What a bare machine becomes
-kinds: [secure, plain]
+kinds: [secure, plain, legacy]
 archive: {{url: "http://10.77.0.1:{PORT}/", suite: {SUITE}, components: [main], key: keys/archive.asc}}
 layers:
-  hardware: {{models: [lab-secure, lab-plain]}}
+  hardware: {{models: [lab-secure, lab-plain, lab-legacy]}}
   firmware: {{unmanaged: "emulated"}}
   os: {{distribution: debian, release: trixie}}
   kernel: {{packages: {{{packages}}}}}

@@ -20,7 +20,7 @@ from unit.netboot_sample import ROOT, example
 EXPECTED = {
     "node": "n1", "serial": "SN-1", "macs": ["02:00:00:00:01:00"], "boot_disk_serials": ["DISK-1", "DISK-2"], "disks": 3,
     "url": "http://127.0.0.1:9", "path": "n1/TOKEN", "nic_macs": ["98:03:9b:00:00:01"], "bios_versions": ["2.1"],
-    "bmc_address": "10.1.0.1",
+    "bmc_address": "10.1.0.1", "bmc_versions": ["1.74"],
 }  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def inventory(**changed: Any) -> dict[str, Any]:
     fabric = "00:00:11:22:fe:80:00:00:00:00:00:00:98:03:9b:03:00:00:00:01"  # an InfiniBand port
     return {
         "dmi": {"product_serial": "SN-1", "bios_version": "2.1"}, "disks": disks,
-        "nics": [{"mac": "02:00:00:00:01:00"}, {"mac": fabric}], "bmc": {"address": "10.1.0.1", "mac": "x"},
+        "nics": [{"mac": "02:00:00:00:01:00"}, {"mac": fabric}], "bmc": {"address": "10.1.0.1", "mac": "x", "firmware": "1.74"},
     } | changed  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def inventory(**changed: Any) -> dict[str, Any]:
     [
         {}, {"dmi": {"product_serial": "X"}}, {"dmi": {}}, {"nics": []}, {"disks": []}, {"bmc": None},
         {"nics": [{"mac": "02:00:00:00:01:00"}, {"mac": "98:03:9b:00:00:02"}]}, {"bmc": {"address": "10.1.0.2"}},
-        {"dmi": {"product_serial": "SN-1", "bios_version": "1.9"}},
+        {"bmc": {"firmware": "1.60"}}, {"dmi": {"product_serial": "SN-1", "bios_version": "1.9"}},
         {"disks": [{"name": "sda", "serial": "DISK-1"}, {"name": "sdb", "serial": "DISK-1"}, {"name": "c", "serial": "DISK-2"}]},
         {"disks": [{"name": "sda", "serial": "DISK-1", "label": "data0", "children": [{"name": "sda1", "partlabel": "raid-data", "mountpoint": "/raid"}]}]},
         {"nics": [{"mac": "02:00:00:00:01:00", "carrier": "0"}]},
@@ -71,6 +71,7 @@ def test_the_machine_and_the_server_judge_alike(node: ModuleType, changed: dict[
         ({"nics": [{"mac": "02:00:00:00:01:00"}]}, ["no fabric adapter with MAC 98:03:9b:00:00:01"]),
         ({"bmc": {"address": "10.1.0.2"}}, ["BMC address 10.1.0.2, expected 10.1.0.1"]),
         ({"dmi": {"product_serial": "SN-1", "bios_version": "1.9"}}, ["firmware '1.9', its model's list has 2.1"]),
+        ({"bmc": {"firmware": "1.60"}}, ["firmware of the BMC '1.60', its model's list has 1.74"]),
         ({"bmc": None}, []),
     ],
 )
@@ -80,7 +81,28 @@ def test_fabric_adapters_firmware_and_bmc_are_compared_too(changed: dict[str, An
 
 def test_what_a_machine_does_not_say_is_unknown_and_recorded_as_that() -> None:
     assert hardware.unknown(EXPECTED, inventory()) == []
-    assert "BMC address" in hardware.unknown(EXPECTED, inventory(bmc=None))[0]
+    address, firmware = hardware.unknown(EXPECTED, inventory(bmc=None))
+    assert "BMC address" in address
+    assert "BMC firmware" in firmware
+
+
+def test_a_bmc_is_asked_for_its_address_and_its_firmware(
+    node: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two questions: a BMC that answers one of them only has told that much."""
+    program = tmp_path / "ipmitool"
+    program.write_text(
+        '#!/bin/sh\ncase "$*" in\n'
+        '"lan print") printf "IP Address Source : Static\\nIP Address : 10.1.0.1\\nMAC Address : 0C:C4:7A:00:00:01\\n";;\n'
+        '"mc info") printf "Device ID : 32\\nFirmware Revision : 1.74\\n";;\nesac\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert node.bmc() == {"address": "10.1.0.1", "mac": "0c:c4:7a:00:00:01", "firmware": "1.74"}
+    program.write_text('#!/bin/sh\n[ "$1" = mc ] && echo "Firmware Revision : 1.74" || exit 1\n')
+    assert node.bmc() == {"address": "", "mac": "", "firmware": "1.74"}
+    program.write_text("#!/bin/sh\nexit 1\n")
+    assert node.bmc() is None
 
 
 @pytest.mark.parametrize(

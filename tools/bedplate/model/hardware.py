@@ -75,6 +75,8 @@ class HardwareModel:
     data_disks: int | None = None
     bios_versions: tuple[str, ...] = ()
     """Firmware that machines of this model may have when they are installed; empty: any."""
+    bmc_versions: tuple[str, ...] = ()
+    """The same of their BMC, as `ipmitool mc info` says it."""
     says_serial: bool = True
     """Whether a machine itself tells the serial number that nodes.csv has: a virtual one may not."""
     supported: Mapping[Layer, tuple[Support, ...]] = field(default_factory=dict)
@@ -139,6 +141,7 @@ class _Model(Strict):
     boot_disks: Positive | None = None
     data_disks: Count | None = None
     bios_versions: list[Text] | None = None
+    bmc_versions: list[Text] | None = None
     says_serial: bool = True
     supported: dict[str, list[_Support]] | None = None
     known_issues: list[_Issue] | None = None
@@ -202,7 +205,8 @@ def _model(model: _Model) -> HardwareModel:
         cpu=Cpu(**model.cpu.model_dump()) if model.cpu else None,
         memory_mib=model.memory_mib, secure_boot=model.secure_boot,
         firmware=model.firmware, boot_disks=model.boot_disks, data_disks=model.data_disks,
-        bios_versions=tuple(model.bios_versions or ()), says_serial=model.says_serial,
+        bios_versions=tuple(model.bios_versions or ()), bmc_versions=tuple(model.bmc_versions or ()),
+        says_serial=model.says_serial,
         supported={
             Layer(layer): tuple(
                 Support(

@@ -40,9 +40,12 @@ def differences(expected: Mapping[str, Any], found: object) -> list[str]:
     if known and firmware not in known:
         wrong.append(f"firmware {str(firmware)[:64]!r}, its model's list has {', '.join(known)}")
     bmc = found.get("bmc")
-    address = bmc.get("address") if isinstance(bmc, dict) else None
+    bmc = bmc if isinstance(bmc, dict) else {}
+    address, firmware, known = bmc.get("address"), bmc.get("firmware"), expected.get("bmc_versions") or ()
     if expected.get("bmc_address") and address and address != expected["bmc_address"]:
         wrong.append(f"BMC address {str(address)[:40]}, expected {expected['bmc_address']}")
+    if known and firmware and firmware not in known:
+        wrong.append(f"firmware of the BMC {str(firmware)[:64]!r}, its model's list has {', '.join(known)}")
     return wrong
 
 
@@ -116,8 +119,10 @@ def unknown(expected: Mapping[str, Any], found: object) -> list[str]:
     found = found if isinstance(found, dict) else {}
     bmc, nics = found.get("bmc"), found.get("nics")
     blind = []
-    if expected.get("bmc_address") and not (isinstance(bmc, dict) and bmc.get("address")):
-        blind.append("BMC address: the live system has no ipmitool, or no BMC")
+    bmc = bmc if isinstance(bmc, dict) else {}
+    for said, asked, what in (("address", "bmc_address", "address"), ("firmware", "bmc_versions", "firmware")):
+        if expected.get(asked) and not bmc.get(said):
+            blind.append(f"BMC {what}: the live system has no ipmitool, or no BMC")
     known = {*expected["macs"], *(expected.get("nic_macs") or ())}
     others = [_mac(nic.get("mac")) for nic in nics if isinstance(nic, dict)] if isinstance(nics, list) else []
     if others := [mac[:40] for mac in others if mac not in known]:

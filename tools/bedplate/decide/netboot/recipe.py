@@ -220,6 +220,7 @@ class Recipe:
             "nic_macs": list(node.nic_macs),
             "bmc_address": node.bmc_address,
             "bios_versions": list(model.bios_versions),
+            "bmc_versions": list(model.bmc_versions),
             "disks": (model.boot_disks or 0) + (model.data_disks or 0) if known else None,
             "url": self.netboot.url,
             "path": f"{node.name}/{TOKEN}",
