@@ -19,6 +19,20 @@ SITE = "/var/lib/bedplate/site"
 OLD, NEW = "570.133.20", "580.126.20"
 ELSEWHERE = '{unmanaged: "looked at elsewhere"}'
 
+# What apt's timers do to a converge: dpkg's lock is held, here until an apt-get has waited for it.
+APT_IS_BUSY = """
+import fcntl, subprocess, time
+lock = open("/var/lib/dpkg/lock-frontend", "w")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+waited = 0
+for _ in range(600):
+    waited = waited + 1 if subprocess.run(["pgrep", "-x", "apt-get"]).returncode == 0 else 0
+    if waited == 5:
+        print("5 s", file=open("/run/lab-apt-waited", "w"))
+        break
+    time.sleep(1)
+"""
+
 # name -> (of which environment, the lines that are other ones)
 ENVIRONMENTS: dict[str, tuple[str, dict[str, str]]] = {
     "H1": ("A", {"values: {": 'values: {storage_material: "/srv/material", storage_runs: "/srv/runs", '
@@ -220,7 +234,12 @@ def test_a_package_pinned_and_held_at_another_version_is_repaired_and_held_again
     )
     assert "2025.10.14-1" in shell("dpkg-query -W nvlsm").out
     assert f"pins beside the lock: {pin}" in bedplate("verify", "H1", "--nodes", NODE).out
+    on(
+        NODE,
+        ["systemd-run", "--quiet", "--collect", "python3", "-c", APT_IS_BUSY],
+    )
     playbook("site", "H1")
+    assert shell("cat /run/lab-apt-waited").out == "5 s\n"
     assert shell("dpkg-query -W -f '${Version} ${db:Status-Want}' nvlsm").out == "2025.06.11-1 hold"
     assert on(NODE, ["ls", "/etc/apt/preferences.d"]).out == "bedplate.pref\n"
 
