@@ -1,4 +1,6 @@
+import contextlib
 import hashlib
+import queue
 import socket
 import threading
 import time
@@ -308,3 +310,29 @@ def test_output_that_comes_with_the_end_is_not_lost(server: Sshd) -> None:
     visit = _Visit(server.target("n1"), "true", None, 10, None)
     assert visit.converse(cast("paramiko.Channel", LastMoment())) == 0
     assert bytes(visit.out) == b"late"
+
+
+def test_a_conversation_is_heard_while_it_goes_on_and_ends_when_the_feed_does(server: Sshd) -> None:
+    class Answering:
+        """Says its next line when it has heard an answer to the last."""
+
+        def __init__(self) -> None:
+            self.lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+            self.heard: list[bytes] = []
+
+        def read(self, _size: int, /) -> bytes | None:
+            with contextlib.suppress(queue.Empty):
+                return self.lines.get_nowait()
+            return None
+
+        def hear(self, _name: str, said: bytes) -> None:
+            self.heard.append(said)
+            self.lines.put(b"two\n" if b"one" in said else b"")
+
+    feed = Answering()
+    feed.lines.put(b"one\n")
+    command = "while read x; do echo got $x; done; echo end"
+    answers = list(run_everywhere([server.target("n1")], command, stdin=feed, heard=feed.hear, timeout_s=60))
+    assert answers[0].ok
+    assert answers[0].out == b"got one\ngot two\nend\n"
+    assert b"".join(feed.heard) == answers[0].out

@@ -21,11 +21,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import paramiko
 from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
@@ -86,8 +86,16 @@ class NoAnswer(Exception):
     """Why a node gave no answer."""
 
 
-Stdin = bytes | Path | Callable[[str], bytes]  # the last: name of the node -> what it is sent
+class Feed(Protocol):
+    """What is sent while the command runs; asked again and again, from a worker thread."""
+
+    def read(self, size: int, /) -> bytes | None:
+        """The next bytes, at most that many; nothing: the end; None: nothing yet."""
+
+
+Stdin = bytes | Path | Feed | Callable[[str], bytes]  # the last: name of the node -> what it is sent
 Progress = Callable[[str, int], None]  # name of the node, bytes of stdin sent so far; called from worker threads
+Heard = Callable[[str, bytes], None]  # name of the node, what it just said on stdout; called from worker threads
 
 
 def run_everywhere(
@@ -98,11 +106,13 @@ def run_everywhere(
     width: int = 64,
     timeout_s: float,
     progress: Progress | None = None,
+    heard: Heard | None = None,
 ) -> Generator[Answer]:
     """Run a shell command on every target; yield one answer a target, as they come.
 
     stdin is sent to each: bytes, a file that is read in chunks, once for each node, or what a function makes of the
-    node's name when its turn comes. A generator that is dropped early closes every connection it holds.
+    node's name when its turn comes; a Feed, to one target alone. A generator that is dropped early closes every
+    connection it holds.
     """
     waiting = list(reversed(targets))
     if len({target.name for target in targets}) != len(targets):
@@ -114,7 +124,7 @@ def run_everywhere(
             while waiting and len(running) < width:
                 target = waiting.pop()
                 sent = stdin(target.name) if callable(stdin) else stdin
-                visit = _Visit(target, command, sent, timeout_s, progress)
+                visit = _Visit(target, command, sent, timeout_s, progress, heard)
                 running[visit.target.name] = visit
                 # Daemons: a worker that hangs in spite of everything must not keep the process alive.
                 threading.Thread(target=visit.go, args=(answers,), daemon=True, name=f"ssh {visit.target.name}").start()
@@ -139,9 +149,10 @@ class _Visit:
 
     target: Target
     command: str
-    stdin: bytes | Path | None
+    stdin: bytes | Path | Feed | None
     timeout_s: float
     progress: Progress | None
+    heard: Heard | None = None
     doing: str = "connecting"
     out: bytearray = field(default_factory=bytearray)
     err: bytearray = field(default_factory=bytearray)
@@ -242,7 +253,8 @@ class _Visit:
         """
         channel.settimeout(SLICE_S)
         with self.open_stdin() as source:
-            rest = memoryview(source.read(CHUNK_BYTES))
+            chunk: bytes | None = None
+            rest = memoryview(b"")
             sending = True
             ready = select.poll()
             ready.register(channel.fileno(), select.POLLIN)
@@ -254,6 +266,11 @@ class _Visit:
                     break
                 if sending:
                     if not rest:
+                        chunk = source.read(CHUNK_BYTES)
+                        rest = memoryview(chunk or b"")
+                    if chunk is None:
+                        _idle(channel, ready)
+                    elif not rest:
                         sending = False
                         # The command may have ended without reading it all: its exit code tells.
                         with suppress(OSError):
@@ -261,18 +278,20 @@ class _Visit:
                     elif (count := self.send(channel, rest)) is None:
                         sending = False
                     else:
-                        rest = rest[count:] or memoryview(source.read(CHUNK_BYTES))
-                elif channel.eof_received:
-                    channel.status_event.wait(SLICE_S)
+                        rest = rest[count:]
                 else:
-                    ready.poll(SLICE_S * 1000)
+                    _idle(channel, ready)
         if not channel.exit_status_ready() or channel.exit_status < 0:
             # A command that a signal ended sends no exit code either (paramiko drops exit-signal).
             raise NoAnswer(f"{self.doing}: ended without an exit code (connection lost, or killed by a signal)")
         return channel.exit_status
 
-    def open_stdin(self) -> BinaryIO:
-        return self.stdin.open("rb") if isinstance(self.stdin, Path) else io.BytesIO(self.stdin or b"")
+    def open_stdin(self) -> AbstractContextManager[BinaryIO | Feed]:
+        if isinstance(self.stdin, Path):
+            return self.stdin.open("rb")
+        if self.stdin is None or isinstance(self.stdin, bytes):
+            return io.BytesIO(self.stdin or b"")
+        return nullcontext(self.stdin)
 
     def send(self, channel: paramiko.Channel, data: memoryview) -> int | None:
         """Send what fits; None: the other side takes no more."""
@@ -297,7 +316,10 @@ class _Visit:
         ):
             while has():
                 some = True
-                into.extend(take(CHUNK_BYTES))
+                data = take(CHUNK_BYTES)
+                into.extend(data)
+                if self.heard and into is self.out:
+                    self.heard(self.target.name, data)
                 if len(into) > OUTPUT_LIMIT_BYTES:
                     raise NoAnswer(f"{self.doing}: more than {OUTPUT_LIMIT_BYTES} bytes of output")
         return some
@@ -333,6 +355,14 @@ class _Visit:
                 self.transport.close()
             if self.socket is not None:
                 self.socket.close()
+
+
+def _idle(channel: paramiko.Channel, ready: select.poll) -> None:
+    """Wait for what the command says; the channel of one that has said its last word is always ready."""
+    if channel.eof_received:
+        channel.status_event.wait(SLICE_S)
+    else:
+        ready.poll(SLICE_S * 1000)
 
 
 @dataclass(frozen=True)
