@@ -24,6 +24,7 @@ LOCK = "/run/bedplate-health.lock"
 LOCK_WAIT_S = 25.0  # a passive run takes 20 s
 EXITS = {FAIL: 1, ERROR: 2}
 USAGE = 3
+RUN_BYTES = 6  # twelve digits: what fits into Slurm's reason beside the check
 DEADLINES_S = {"passive": 20.0, "slow": 200.0, "idle": 20.0, "active": 5400.0}  # added up for the classes asked
 
 
@@ -81,7 +82,9 @@ def _run(options: Mapping[str, str]) -> int:
         if document is None:
             _usage("--profile FILE says what the node must be")
         lock, path = options.get("lock", LOCK), options.get("path", "")
-        result, raws = look(document, classes, options.get("run", ""), lock=lock, path=path)
+        # A run of the timer has a name as well: whoever drained for it must be able to tell a later one.
+        run = options.get("run") or os.urandom(RUN_BYTES).hex()
+        result, raws = look(document, classes, run, lock=lock, path=path)
         if "record" in options:
             record = recording.Record(result.node, result.at, document, classes, raws)
             recording.save(options["record"], record)
@@ -179,7 +182,7 @@ def write(folder: str, result: Any) -> None:
         result = result._replace(boot_id=file.read().strip())
     os.makedirs(folder, mode=0o755, exist_ok=True)
     for name, text in (
-        ("results.jsonl", sinks.lines(result)),
+        ("results.jsonl", sinks.lines(result, uptime_s=uptime_s)),
         ("bedplate_health.prom", sinks.prometheus([result], int(time.time()))),
         ("verdict", sinks.verdict_file(result, uptime_s)),
     ):

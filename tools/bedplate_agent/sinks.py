@@ -29,13 +29,18 @@ class Result(NamedTuple):
     ms: int = 0
 
 
-def lines(result: Result) -> str:
-    """JSON lines, the canonical form: a row for each finding, each complete in itself."""
-    head = {
+def lines(result: Result, *, uptime_s: int | None = None) -> str:
+    """JSON lines, the canonical form: a row for each finding, each complete in itself.
+
+    uptime_s: of the node when they were written, where they stay there: age is counted in it.
+    """
+    head: dict[str, Any] = {
         "schema": 1, "run": result.run, "node": result.node, "environment": result.environment,
         "profile": result.profile, "boot_id": result.boot_id, "at": result.at, "node_verdict": result.verdict,
         "node_ms": result.ms,
     }  # fmt: skip
+    if uptime_s is not None:
+        head["uptime_s"] = uptime_s
     return "".join(
         json.dumps({**head, **finding._asdict()}, sort_keys=True, separators=(",", ":")) + "\n"
         for finding in by_severity(result.findings)

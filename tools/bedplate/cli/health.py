@@ -5,22 +5,30 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from bedplate import process
+from bedplate.act import healthservice
+from bedplate.act.healthservice import Looking, Service, alone
+from bedplate.act.slurm import slurm_of
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_table
 from bedplate.decide.healthevents import drafts
 from bedplate.decide.healthfleet import compared
+from bedplate.ledger.connection import path_of
 from bedplate.ledger.store import Ledger
-from bedplate.model.faults import BadInput, BedplateError, NodesFailed
+from bedplate.model.faults import BadInput, BedplateError, NodesFailed, Refused
 from bedplate.model.nodes import fold
 from bedplate.observe.agentfile import agent_sha256
 from bedplate.observe.health import WIDTH, ask, replayed
+from bedplate.observe.healthreports import OverSsh
+from bedplate.observe.running import running
 from bedplate.sources.files import write_whole
 from bedplate.sources.site import open_site
 from bedplate_agent.probe import CLASSES, PASSIVE
@@ -28,9 +36,10 @@ from bedplate_agent.sinks import Result, junit, lines, prometheus, rows
 from bedplate_agent.verdict import ERROR, FAIL, SEVERITY
 
 RUN_BYTES = 6  # twelve digits: what fits into Slurm's reason beside the check
+NOTIFY_S = 30.0
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--nodes", metavar="NODESET", help="Host list; default: every node of the fleet.")
 @click.option(
     "--class", "classes", multiple=True, type=click.Choice(CLASSES),
@@ -48,9 +57,9 @@ RUN_BYTES = 6  # twelve digits: what fits into Slurm's reason beside the check
 @click.option("--width", type=click.IntRange(1, 2000), default=WIDTH, show_default=True, help="Nodes asked at once.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(1, 86400), help="Seconds for a node, its login included.")
 @json_option
-@click.pass_obj
+@click.pass_context
 def health(
-    root: Path, *, nodes: str | None, classes: tuple[str, ...], record: Path | None, replay: Path | None,
+    ctx: click.Context, *, nodes: str | None, classes: tuple[str, ...], record: Path | None, replay: Path | None,
     since: datetime.datetime | None, everything: bool, junit_file: Path | None, prometheus_file: Path | None,
     width: int, timeout_s: float | None, as_json: bool,
 ) -> None:  # fmt: skip
@@ -66,6 +75,9 @@ def health(
       bedplate health --nodes n[1-3] --all
       bedplate health --replay case-4711
     """
+    if ctx.invoked_subcommand is not None:
+        return
+    root: Path = ctx.obj
     if replay is not None:
         if nodes or record or since:
             raise BadInput("--replay asks no node: leave --nodes, --record and --since out")
@@ -118,6 +130,93 @@ def _asked(  # noqa: PLR0917
             if results:  # an interrupt loses nothing of what was said
                 ledger.append(*drafts(results, run=run, classes=classes, agent_sha256=agent_sha256()))
     return results
+
+
+@health.command()
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(1, 3600),
+    default=60,
+    show_default=True,
+    help="Seconds from the end of a round to the next one.",
+)
+@click.option(
+    "--once", is_flag=True, help="One round; exit code 3: the breaker has tripped; 4: somebody did not answer."
+)
+@click.option(
+    "--notify",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="PROGRAM",
+    help="Gets on its stdin what a person must know: the breaker, silent nodes, a Slurm that is gone.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be done; record nothing, and leave Slurm as it is.")
+@click.pass_obj
+def service(root: Path, *, interval_s: float, once: bool, notify: Path | None, dry_run: bool) -> None:
+    """Drain nodes that failed, return those that pass again, and stop when too many fail at once.
+
+    Runs until it is ended, on the machine that has site and ledger. It reads what the nodes' own timers found, and
+    asks Slurm over ssh. What it remembers is in the ledger: it can be killed at any moment.
+
+    \b
+    Example:
+      bedplate health service --once --dry-run
+    """
+    site = open_site(root)
+    site.refuse_example("drain nodes")
+    url = site.ledger_url
+    with (
+        alone(path_of(url).with_suffix(".health-service.lock")) if not dry_run else nullcontext(),
+        Ledger.scratch(url) if dry_run else Ledger.open(url) as ledger,
+    ):
+        slurm = slurm_of(site, running(site).values())
+        runs = Service(
+            ledger, Looking(slurm, click.echo) if dry_run else slurm, OverSsh(site), list(site.fleet.nodes),
+            tell=partial(_tell, notify if not dry_run else None), say=click.echo,
+        )  # fmt: skip
+        runs.read()
+        if runs.watch.tripped:  # whoever ended before may have told nobody
+            runs.tell(f"nothing is drained since an earlier run: {runs.watch.tripped}")
+        while True:
+            answered = runs.round()
+            if once:
+                break
+            time.sleep(interval_s)
+    if runs.watch.tripped:
+        raise Refused(f"nothing is drained: {runs.watch.tripped} (look; then: bedplate health resume)")
+    if not answered:
+        raise NodesFailed(runs.trouble)
+
+
+@health.command()
+@click.option("--approved-by", required=True, metavar="WHO", help="Who has looked.")
+@click.option("--reason", required=True, help="What it was.")
+@click.pass_obj
+def resume(root: Path, *, approved_by: str, reason: str) -> None:
+    """Let the service drain again, after a person has looked at what tripped its breaker.
+
+    Nodes that still fail are drained then, however many they are: `bedplate health` says which.
+
+    \b
+    Example:
+      bedplate health resume --approved-by ann --reason "the limit was wrong, and is rolled out"
+    """
+    site = open_site(root)
+    site.refuse_example("drain nodes")
+    with Ledger.open(site.ledger_url) as ledger:
+        why = healthservice.resume(ledger, approved_by=approved_by, reason=reason)
+    click.echo(f"the service drains again; it had stopped because {why}")
+
+
+def _tell(notify: Path | None, text: str) -> None:
+    """Tell a person: in the log, and by a program of the site. One that fails keeps nobody from draining."""
+    click.echo(f"ATTENTION: {text}", err=True)
+    if notify is None:
+        return
+    try:
+        process.run([notify], stdin=f"{text}\n", timeout_s=NOTIFY_S)
+    except process.ProcessFailed as fault:
+        click.echo(f"ATTENTION: nobody was told: {fault}", err=True)
 
 
 @contextmanager

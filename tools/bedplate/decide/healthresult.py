@@ -36,6 +36,17 @@ def read(data: bytes, node: str, asked: Collection[str], run: str) -> tuple[Resu
         document = json.loads(data)
     except (ValueError, RecursionError) as fault:
         raise NoResult(f"its answer is no JSON: {str(fault)[:100]}") from None
+    result = checked(document, node, asked, run)
+    raws = document.get("raws", {})
+    return result, raws if isinstance(raws, dict) else {}
+
+
+def checked(document: Any, node: str, asked: Collection[str], run: str) -> Result:
+    """A result out of a document that was JSON.
+
+    Raises:
+        NoResult: it is none of this run on this node.
+    """
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise NoResult(f"its answer is no result of schema {SCHEMA}")
     for key, wanted in (("node", node), ("run", run)):
@@ -52,12 +63,10 @@ def read(data: bytes, node: str, asked: Collection[str], run: str) -> tuple[Resu
     texts = {key: document.get(key, "") for key in ("environment", "profile", "boot_id", "at")}
     if not all(isinstance(text, str) for text in texts.values()) or not isinstance(document.get("ms"), int):
         raise NoResult("its answer is damaged: environment, profile, boot_id, at or ms")
-    raws = document.get("raws", {})
-    result = Result(
+    return Result(
         node, worst(findings), tuple(findings), run, texts["environment"], texts["profile"], texts["boot_id"],
         texts["at"], document["ms"],
     )  # fmt: skip
-    return result, raws if isinstance(raws, dict) else {}
 
 
 def _finding(row: object) -> Finding:
