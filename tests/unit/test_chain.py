@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bedplate.decide.chain import Damage, Row, Unreadable, check_chain, judge_in_place
+from bedplate.decide.chain import NOTED, Damage, Row, Unreadable, check_chain, judge_in_place
 from bedplate.model.canonical import canonical, sha256
 from bedplate.model.event import GENESIS, Draft, Event, body_bytes, check_draft, parse_body, seal, subjects_bytes
 
@@ -34,8 +34,12 @@ def chain(count: int, *, after: Event | None = None, word: str = "w") -> list[Ro
     return rows
 
 
+def noted(head: tuple[int, str] | None) -> list[tuple[int, str, str]]:
+    return [] if head is None else [(*head, NOTED)]
+
+
 def named(rows: list[Row | Unreadable] | list[Row], expect_head: tuple[int, str] | None = None) -> list[int | None]:
-    return [damage.event_id for damage in check_chain(rows, expect_head=expect_head)]
+    return [damage.event_id for damage in check_chain(rows, heads=noted(expect_head))]
 
 
 def head(rows: list[Row]) -> tuple[int, str]:
@@ -146,7 +150,7 @@ def test_two_chains_grown_into_one_are_seen_at_the_joint() -> None:
 def test_a_cut_tail_is_seen_only_against_a_noted_head() -> None:
     rows = chain(9)
     assert named(rows[:6]) == [], "an unkeyed chain cannot see it"
-    assert [str(damage) for damage in check_chain(rows[:6], expect_head=head(rows))] == [
+    assert [str(damage) for damage in check_chain(rows[:6], heads=noted(head(rows)))] == [
         "event 7: this and all up to event 9 are missing (3 events): the tail was cut off behind event 6"
     ]
     assert named([], head(rows)) == [1]

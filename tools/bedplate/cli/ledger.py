@@ -109,7 +109,7 @@ def show(root: Path, event_id: int, *, as_json: bool) -> int:
     with Ledger.read(open_site(root).ledger_url) as book:
         judged = book.event(event_id)
         if judged is None:
-            raise BadInput(f"event {event_id}: the ledger {book.path} ends with event {book.head()[0]}")
+            raise BadInput(f"event {event_id}: the ledger {book.name} ends with event {book.head()[0]}")
         names = _names(book)
     if as_json:
         print_json(_document(event_id, judged, names))
@@ -137,20 +137,20 @@ def verify(root: Path, *, noted: str | None, as_json: bool) -> int:
     expect_head = _head(noted)
     with Ledger.read(open_site(root).ledger_url) as book:
         found = book.examine(expect_head=expect_head)
-        path = book.path
+        name, exists = book.name, book.exists
     head_id, head_sha256 = found.head
     if as_json:
         print_json({
-            "ledger": str(path), "events": found.events, "head": {"id": head_id, "sha256": head_sha256},
+            "ledger": name, "events": found.events, "head": {"id": head_id, "sha256": head_sha256},
             "intact": not found.damage, "damage": [asdict(damage) for damage in found.damage],
         })  # fmt: skip
     elif found.damage:
         for damage in found.damage:
             click.echo(str(damage))
         named = len({damage.event_id for damage in found.damage} - {None})
-        click.echo(f"{path}: damaged: {named} of {found.events} events named above", err=True)
+        click.echo(f"{name}: damaged: {named} of {found.events} events named above", err=True)
     else:
-        absent = "" if path.exists() else f" (there is no {path} yet)"
+        absent = "" if exists else f" (there is no {name} yet)"
         click.echo(f"{found.events} events, head {head_id} {head_sha256}, chain intact{absent}")
     return DAMAGED if found.damage else 0
 

@@ -3,7 +3,7 @@
 Invariants:
 - Every event that was edited, deleted, inserted or moved is named, as long as a later event still names the
   original. An unkeyed chain cannot see a cut tail, or a history rewritten from one event to the end: for
-  that, a head that was noted elsewhere is compared (`expect_head`).
+  that, heads that were noted elsewhere are compared (`heads`; decide/ledgeranchor.py has signed ones).
 - One damage does not hide the next: judging goes on behind it.
 - A neighbour is not blamed: an event whose content and hash disagree is named, its successor is not.
 
@@ -13,9 +13,14 @@ Example:
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import sha256 as hashed
+from json import loads
 
 from bedplate.model.canonical import DIGEST, sha256
-from bedplate.model.event import AT, GENESIS, Event, event_sha256, parse_body, parse_subjects
+from bedplate.model.event import AT, GENESIS, SCHEMA, WRITER, Event, event_sha256, parse_body, parse_subjects
+
+NOTED = "noted"  # the name of a head that a person gives
 
 
 @dataclass(frozen=True)
@@ -96,14 +101,60 @@ def judge(row: Row) -> Judged:
     return Judged(event, tuple(wrong), true)
 
 
-def check_chain(rows: Iterable[Row | Unreadable], *, expect_head: tuple[int, str] | None = None) -> Iterator[Damage]:
+def sound(row: Row) -> Event | None:
+    """An event whose stored bytes hash to what was recorded; None where `judge` has something to say.
+
+    Of a million events this is the way of all but the damaged ones: what was hashed is put together from the stored
+    bytes instead of being parsed and written anew.
+    """
+    at, actor, kind, subjects, body = row.at, row.actor, row.kind, row.subjects, row.body
+    if at is None or actor is None or kind is None or subjects is None or body is None or row.previous is None:
+        return None
+    body_sha256 = "sha256:" + hashed(body).hexdigest()
+    try:
+        environment = None if row.environment is None else row.environment.decode()
+        of = "null" if environment is None else f'"{environment}"'
+        said = (
+            f'{{"actor":{_quoted(actor)},"at":"{at.decode()}","body_sha256":"{body_sha256}","environment":{of},'
+            f'"id":{row.id},"kind":"{kind.decode()}","previous":"{row.previous.decode()}","schema":{SCHEMA},'
+            f'"subjects":{subjects.decode()}}}'
+        ).encode()
+        digest = "sha256:" + hashed(said).hexdigest()
+        if row.sha256 != digest.encode() or row.body_sha256 != body_sha256.encode():
+            return None
+        document, names = loads(body), loads(subjects)
+        if WRITER.encode(document).encode() != body or WRITER.encode(names).encode() != subjects:
+            return None  # or one whose keys beyond ASCII RFC 8785 orders in its own way: that is for judge to say
+    except (ValueError, RecursionError):
+        return None
+    formed = type(document) is dict and type(names) is list and AT.fullmatch(at.decode())
+    if not formed or not all(type(name) is str for name in names):
+        return None
+    return Event(
+        id=row.id, at=at.decode(), actor=actor.decode(), kind=kind.decode(), subjects=tuple(names),
+        environment=environment, body=document, body_sha256=body_sha256, previous=row.previous.decode(), sha256=digest,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def _quoted(raw: bytes) -> str:
+    return WRITER.encode(raw.decode())
+
+
+def check_chain(
+    rows: Iterable[Row | Unreadable], *, heads: Iterable[tuple[int, str, str]] = (),
+    sound: Callable[[Event], None] | None = None,
+) -> Iterator[Damage]:  # fmt: skip
     """Every damage of a ledger; rows: all of them, in the order of their ids.
 
-    expect_head: id and sha256 of a head that was noted elsewhere; (0, GENESIS) says "there was nothing".
+    heads: id, sha256 and name of each head that was noted elsewhere; id 0 says "there was nothing".
+    sound: is told every event that is what was recorded, in order.
     """
+    noted: dict[int, list[tuple[str, str]]] = {}
+    for number, digest, name in heads:
+        noted.setdefault(number, []).append((digest, name))
     last = 0
     links: frozenset[bytes] | None = frozenset({GENESIS.encode()})  # what the next may name; None: not known
-    noted_seen = expect_head is None or expect_head == (0, GENESIS)
     for row in rows:
         first = row.first if isinstance(row, Unreadable) else row.id
         in_order = first > last
@@ -116,18 +167,35 @@ def check_chain(rows: Iterable[Row | Unreadable], *, expect_head: tuple[int, str
             yield Damage(first, _unreadable(row))
             last, links = max(last, row.last), None
             continue
-        judged = judge(row)
-        yield from (Damage(row.id, what) for what in judged.wrong)
+        event, wrong, own = _looked_at(row)
+        yield from wrong
         if in_order and links is not None and row.previous not in links:
             yield Damage(row.id, _misfit(row, links))
-        if expect_head is not None and row.id == expect_head[0]:
-            noted_seen = True
-            if _shown(row.sha256) != expect_head[1]:
-                yield Damage(row.id, f"is {_shown(row.sha256)}, noted was {expect_head[1]}: history was rewritten")
         if in_order:
-            last, links = row.id, _links(row, judged)
-    if expect_head is not None and not noted_seen and expect_head[0] > last:
-        yield Damage(last + 1, f"{_missing(last + 1, expect_head[0])}: the tail was cut off behind event {last}")
+            yield from _rewritten(row, noted.pop(row.id, ()))
+            last, links = row.id, own
+        if event is not None and sound is not None:
+            sound(event)
+    if far := max((number for number in noted if number > last), default=0):
+        name = noted[far][0][1]
+        has = "" if name == NOTED else f", {name} has event {far}"
+        yield Damage(last + 1, f"{_missing(last + 1, far)}: the tail was cut off behind event {last}{has}")
+
+
+def _looked_at(row: Row) -> tuple[Event | None, list[Damage], frozenset[bytes]]:
+    """An event if it is sound, what is wrong with it if not, and what its successor may name."""
+    event = sound(row)
+    if event is not None:
+        return event, [], frozenset({row.sha256 or b""})
+    judged = judge(row)
+    wrong = [Damage(row.id, what) for what in judged.wrong]
+    return None if wrong else judged.event, wrong, _links(row, judged)
+
+
+def _rewritten(row: Row, noted: Iterable[tuple[str, str]]) -> Iterator[Damage]:
+    for digest, name in noted:
+        if _shown(row.sha256) != digest:
+            yield Damage(row.id, f"is {_shown(row.sha256)}, {name} was {digest}: history was rewritten")
 
 
 def judge_in_place(row: Row, before: Row | None, after: Row | None) -> Judged:

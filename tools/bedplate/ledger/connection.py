@@ -6,14 +6,12 @@ import time
 from pathlib import Path
 from urllib.parse import quote
 
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
-
 from bedplate.ledger.schema import APPLICATION_ID, OBJECTS, VERSION, remedy, schema_faults
 from bedplate.ledger.troubles import SQL_ERRORS, Damaged, code_of, is_damage, trouble
 from bedplate.ledger.turn import turn
 from bedplate.model.faults import BadInput, BedplateError, Refused
 
+PREFIX = "sqlite:///"
 PAGE_MIN = 512  # bytes: no SQLite database that holds anything is smaller
 BUSY_TIMEOUT_S = 30.0  # an append takes milliseconds: who waits this long waits for something that hangs
 
@@ -25,15 +23,10 @@ def path_of(url: str) -> Path:
         BadInput: it is no address of a SQLite file.
         Damaged: the file was cut short.
     """
-    try:
-        parsed = make_url(url)
-    except ArgumentError as fault:
-        raise BadInput(f"ledger: {url!r} is no address (write: sqlite:///ledger.sqlite3)") from fault
-    if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.query:
+    database = url.removeprefix(PREFIX)
+    if not url.startswith(PREFIX) or not database or "?" in url or database.startswith((":memory:", "file:")):
         raise BadInput(f"ledger: {url!r} names no SQLite file (write: sqlite:///ledger.sqlite3)")
-    if parsed.database == ":memory:" or parsed.database.startswith("file:"):
-        raise BadInput(f"ledger: {url!r} names no SQLite file (write: sqlite:///ledger.sqlite3)")
-    path = Path(parsed.database).resolve()  # as SQLite does: its -wal lies beside the file itself
+    path = Path(database).resolve()  # as SQLite does: its -wal lies beside the file itself
     if path.is_dir():
         raise BadInput(f"ledger: {path} is a directory (name a file in it)")
     if path.exists() and 0 < (size := path.stat().st_size) < PAGE_MIN:
@@ -109,7 +102,7 @@ def reading(path: Path) -> sqlite3.Connection:
         BadInput, Refused, BedplateError: see Ledger.read.
     """
     if not path.exists():
-        return _empty(path)
+        return in_memory(path)
     _refuse_inherited(path)
     connection = _connect_to_read(path)
     try:
@@ -124,7 +117,7 @@ def reading(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     connection.close()
-    return _empty(path)
+    return in_memory(path)
 
 
 def copy_in_memory(path: Path) -> sqlite3.Connection:
@@ -220,7 +213,8 @@ def _memory() -> sqlite3.Connection:
     return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
 
 
-def _empty(path: Path) -> sqlite3.Connection:
+def in_memory(path: Path) -> sqlite3.Connection:
+    """A connection to an empty ledger that lies in memory; path: what messages call it."""
     connection = _memory()
     _prepare(connection, path, wal=False)
     return connection

@@ -6,8 +6,6 @@ the head. That stops accidents; whoever owns the file can drop a trigger, which 
 
 from collections.abc import Mapping
 
-from sqlalchemy import Column, Integer, LargeBinary, MetaData, Table, Text, cast, select
-
 from bedplate.model.event import GENESIS
 
 VERSION = 1  # PRAGMA user_version; raised when an older bedplate could no longer read the file
@@ -39,11 +37,6 @@ WHEN NEW.id IS NOT coalesce((SELECT max(id) FROM event), 0) + 1
   OR NEW.previous IS NOT coalesce((SELECT sha256 FROM event ORDER BY id DESC LIMIT 1), '{GENESIS}')
 BEGIN SELECT RAISE(ABORT, 'the ledger is append-only: an event follows the head'); END""",  # noqa: S608  a constant
 }
-
-TEXTS = ("at", "actor", "kind", "subjects", "environment", "body", "body_sha256", "previous", "sha256")
-event = Table("event", MetaData(), Column("id", Integer, primary_key=True), *(Column(name, Text) for name in TEXTS))
-# Stored bytes, not text: what was hashed is judged, and a byte that is no UTF-8 is damage, not an exception.
-stored = select(event.c.id, *(cast(event.c[name], LargeBinary).label(name) for name in TEXTS))
 
 
 def schema_faults(found: Mapping[tuple[str, str], str]) -> list[str]:

@@ -4,14 +4,12 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-from sqlalchemy.exc import DBAPIError
-
 from bedplate.model.faults import BedplateError, Busy, Refused
 
 PRIMARY = 0xFF  # an extended result code holds the primary one in its low byte
-# As the driver raises them, as SQLAlchemy wraps them, and as Python fails on a message of SQLite's that quotes
-# a damaged schema in bytes that are no UTF-8.
-SQL_ERRORS = (sqlite3.Error, DBAPIError, UnicodeDecodeError)
+# As the driver raises them, and as Python fails on a message of SQLite's that quotes a damaged schema in bytes that
+# are no UTF-8.
+SQL_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 
 
 class Damaged(Refused):
@@ -37,15 +35,14 @@ def code_of(fault: BaseException) -> int:
     """SQLite's primary result code; 1 (SQLITE_ERROR) where there is none."""
     if isinstance(fault, UnicodeDecodeError):
         return sqlite3.SQLITE_CORRUPT
-    orig = fault.orig if isinstance(fault, DBAPIError) else fault
-    return int(getattr(orig, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & PRIMARY
+    return int(getattr(fault, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & PRIMARY
 
 
 def said(fault: BaseException) -> str:
     """What SQLite said."""
     if isinstance(fault, UnicodeDecodeError):
         return f"malformed: {fault.object.decode(errors='replace')}"
-    return str(fault.orig if isinstance(fault, DBAPIError) else fault)
+    return str(fault)
 
 
 def is_damage(fault: BaseException) -> bool:
