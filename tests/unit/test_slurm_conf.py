@@ -142,9 +142,29 @@ def test_what_a_model_has_on_paper_is_believed_where_the_environment_says_so_and
 
 def test_pyxis_is_required_and_inline_where_the_controllers_have_it_and_absent_where_not(fleet: Fleet) -> None:
     with_it = lines(rendered("plugstack.conf", fleet, models()), "required")
-    assert with_it == ["required /usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so runtime_path=/run/pyxis"]
+    plugin = "required /usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so runtime_path=/run/pyxis"
+    assert with_it == [f"{plugin} importer=/usr/local/libexec/bedplate-importer"]
     without = rendered("plugstack.conf", fleet, models(), packages=[])
     assert [line for line in without.splitlines() if not line.startswith("#")] == []
+
+
+@pytest.mark.parametrize(
+    ("version", "values", "importer"),
+    [
+        ("0.21.0-1", {}, " importer=/usr/local/libexec/bedplate-importer"),
+        ("1.0.0-1", {}, " importer=/usr/local/libexec/bedplate-importer"),
+        ("1:0.24.0-1", {"pyxis_importer": "/opt/site/importer"}, " importer=/opt/site/importer"),
+        ("0.24.0-1", {"pyxis_importer": "none"}, ""),
+        ("0.20.0-1", {}, ""),  # an unknown word keeps this plug-in from loading
+        ("0.9.1-1", {}, ""),
+    ],
+)
+def test_pyxis_asks_the_importer_where_it_knows_of_one_and_the_environment_has_it(
+    fleet: Fleet, version: str, values: dict[str, str], importer: str
+) -> None:
+    text = rendered("plugstack.conf", fleet, models(), packages=[PYXIS | {"version": version}], values=values)
+    line = lines(text, "required")[0]
+    assert line.endswith(f"runtime_path=/run/pyxis{importer}")
 
 
 @pytest.mark.parametrize(("lost", "said"), [("cpu", "says_no_cpu"), ("memory_mib", "says_no_memory_mib")])

@@ -195,6 +195,7 @@ class Rendering:
             "archive": lock.document["archive"],
             "packages": self._packages[node.kind],
             "layers": lock.layers,
+            "image": lock.document["image"],
         }  # fmt: skip
         scope |= {"fleet": self._around["fleet"]} if "fleet" in self._around else {}
         models = self._around.get("models", {})
