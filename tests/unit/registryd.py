@@ -1,8 +1,9 @@
-"""A registry on loopback that behaves: manifests by tag and digest, Basic or Bearer, and faults on demand."""
+"""A registry on loopback that behaves: manifests, blobs, uploads, Basic or Bearer; and lies and faults on demand."""
 
 import base64
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,12 +31,25 @@ class Shelf:
     anonymous: bool = False  # the token service serves everybody
     swallow: Callable[[bytes], bytes] = lambda raw: raw
     address: str = ""
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    statuses: dict[str, int] = field(default_factory=dict)  # reference or digest -> what is answered instead
+    breaks: dict[str, list[int]] = field(default_factory=dict)  # digest -> after how many bytes answers break off
+    ranges: bool = True  # does it know Range?
+    scopes: list[str] = field(default_factory=list)  # what tokens were asked for
+    token_lasts: int = 1_000_000  # requests
+    may_push: bool = True
+    uploads: list[str] = field(default_factory=list)  # begun and not given up
 
     def put(self, body: object, media_type: str = DOCKER_MANIFEST, *tags: str) -> str:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         digest = "sha256:" + hashlib.sha256(raw).hexdigest()
         for reference in (digest, *tags):
             self.manifests[reference] = (media_type, raw)
+        return digest
+
+    def put_blob(self, raw: bytes) -> str:
+        digest = "sha256:" + hashlib.sha256(raw).hexdigest()
+        self.blobs[digest] = raw
         return digest
 
 
@@ -50,7 +64,11 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.uses_left = 1_000_000  # of the token
         self.shelf = Shelf(address=f"127.0.0.1:{self.server_address[1]}")
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients hang up on lies: nothing to tell."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -66,12 +84,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
-    def do_GET(self) -> None:
+    def let_in(self) -> bool:
+        """Whether the request goes on; if not, it is answered."""
         shelf = self.server.shelf
         authorization = self.headers.get("Authorization")
-        shelf.requests.append(("GET", self.path, authorization))
+        shelf.requests.append((self.command, self.path, authorization))
         shelf.accepts.append(self.headers.get("Accept", ""))
         parts = urlsplit(self.path)
         if shelf.failures:
@@ -80,19 +100,45 @@ class _Handler(BaseHTTPRequestHandler):
             self.token(parse_qs(parts.query), authorization)
         elif shelf.wants == "Basic" and authorization != BASIC:
             self.challenge('Basic realm="lab"')
-        elif shelf.wants == "Bearer" and authorization != f"Bearer {TOKEN}":
+        elif shelf.wants == "Bearer" and (authorization != f"Bearer {TOKEN}" or not self.server.uses_left):
             self.challenge(f'Bearer realm="http://{shelf.address}/token",service="lab",scope="repository:a/b:pull"')
         else:
-            self.manifest(parts.path.rpartition("/")[2])
+            self.server.uses_left -= 1
+            return True
+        return False
+
+    def do_GET(self) -> None:
+        if self.let_in():
+            kind, _, reference = urlsplit(self.path).path.rpartition("/")
+            (self.blob if kind.endswith("/blobs") else self.manifest)(reference)
+
+    do_HEAD = do_GET  # noqa: N815  the name is BaseHTTPRequestHandler's
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if not self.let_in():
+            return
+        if not self.server.shelf.may_push:
+            self.reply(403, json.dumps({"errors": [{"code": "DENIED", "message": "no push for you"}]}).encode())
+            return
+        place = f"{self.path.rstrip('/')}/{len(self.server.shelf.requests)}"
+        self.server.shelf.uploads.append(place)
+        self.reply(202, b"", {"Location": place})
+
+    def do_DELETE(self) -> None:
+        if self.let_in():
+            self.server.shelf.uploads.remove(self.path)
+            self.reply(204, b"")
 
     def do_PUT(self) -> None:
         raw = self.rfile.read(int(self.headers["Content-Length"]))
         shelf = self.server.shelf
-        shelf.requests.append(("PUT", self.path, self.headers.get("Authorization")))
-        if shelf.failures:
-            self.reply(shelf.failures.pop(0), b"{}")
+        if not self.let_in():
             return
-        shelf.put(shelf.swallow(raw), self.headers["Content-Type"], self.path.rpartition("/")[2])
+        if "/blobs/" in self.path:  # what skopeo's stand-in pushes by; a real one asks for an upload first
+            shelf.put_blob(raw)
+        else:
+            shelf.put(shelf.swallow(raw), self.headers["Content-Type"], self.path.rpartition("/")[2])
         self.reply(201, b"")
 
     def challenge(self, how: str) -> None:
@@ -100,14 +146,40 @@ class _Handler(BaseHTTPRequestHandler):
         self.reply(401, body.encode(), {"WWW-Authenticate": how})
 
     def token(self, query: dict[str, list[str]], authorization: str | None) -> None:
-        assert query == {"service": ["lab"], "scope": ["repository:a/b:pull"]}
+        assert query["service"] == ["lab"]
+        self.server.shelf.scopes += query["scope"]
         if authorization == BASIC or (authorization is None and self.server.shelf.anonymous):
+            self.server.uses_left = self.server.shelf.token_lasts
             self.reply(200, json.dumps({"token": TOKEN}).encode())
         else:
             self.reply(401, b"{}")
 
+    def blob(self, digest: str) -> None:
+        shelf = self.server.shelf
+        raw = shelf.blobs.get(digest)
+        if raw is None or digest in shelf.statuses:
+            self.reply(shelf.statuses.get(digest, 404), b"{}")
+            return
+        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "")) if shelf.ranges else None
+        begin = int(asked[1]) if asked else 0
+        if begin >= len(raw) > 0:
+            self.reply(416, b"{}")
+            return
+        self.send_response(206 if asked else 200)
+        if asked:
+            self.send_header("Content-Range", f"bytes {begin}-{len(raw) - 1}/{len(raw)}")
+        self.send_header("Content-Length", str(len(raw) - begin))
+        self.end_headers()
+        if self.command != "HEAD":
+            breaks = shelf.breaks.get(digest)
+            self.wfile.write(raw[begin : begin + breaks.pop(0)] if breaks else raw[begin:])
+            self.close_connection = breaks is not None
+
     def manifest(self, reference: str) -> None:
         shelf = self.server.shelf
+        if reference in shelf.statuses:
+            self.reply(shelf.statuses[reference], b"{}")
+            return
         if reference not in shelf.manifests:
             body = {"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]}
             self.reply(404, json.dumps(body).encode())

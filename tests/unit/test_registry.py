@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bedplate.model.faults import BadInput
-from bedplate.sources import registry as module
+from bedplate.sources import registryconnection as module
 from bedplate.sources.registry import (
     DOCKER_INDEX,
     DOCKER_MANIFEST,
@@ -19,8 +19,6 @@ from bedplate.sources.registry import (
     Unauthorised,
     Unreachable,
     WrongBytes,
-    auth_files,
-    credentials_for,
 )
 from unit.registryd import BASIC, TOKEN, Shelf, registry, write_auth
 
@@ -96,7 +94,7 @@ def test_what_is_no_manifest_is_refused(shelf: Shelf, media_type: str, body: obj
 
 
 def test_an_endless_answer_is_cut_off(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MANIFEST_LIMIT_BYTES", 100_000)
+    monkeypatch.setattr(module, "LIMIT_BYTES", 100_000)
     shelf.put(b"x" * 300_000, DOCKER_MANIFEST, "1")
     with pytest.raises(WrongBytes, match="more than 100000 bytes"):
         client(shelf).manifest("a/b", "1")
@@ -164,7 +162,7 @@ def test_a_token_service_without_tls_gets_no_password(tmp_path: Path) -> None:
     challenge = 'Bearer realm="http://elsewhere.example/token",service="x"'
     asking = Registry("registry.example", auth=[write_auth(tmp_path / "a", "registry.example")])
     with pytest.raises(Unauthorised, match="without TLS"):
-        asking._token(challenge, "a/b", None)
+        asking._connection._token(challenge, "a/b", "pull", None)
 
 
 def test_a_netrc_is_not_read(shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,47 +220,6 @@ def test_an_index_leads_to_the_manifest_of_a_platform(shelf: Shelf) -> None:
     with pytest.raises(NotFound, match="0 manifests for linux/riscv64"):
         client(shelf).platform("a/b", "1", "riscv64")
     assert client(shelf).platform("a/b", wanted, "amd64")[0] is None
-
-
-@pytest.mark.parametrize(
-    ("key", "path", "found"),
-    [
-        ("r.lab:5443", "a/b", True),
-        ("r.lab:5443/a", "a/b", True),
-        ("r.lab:5443/a/b", "a/b", True),
-        ("https://r.lab:5443", "a/b", True),
-        ("r.lab:5443/a/c", "a/b", False),
-        ("r.lab", "a/b", False),
-    ],
-)
-def test_credentials_are_found_by_host_and_namespace(tmp_path: Path, key: str, path: str, found: bool) -> None:
-    auth = write_auth(tmp_path / "auth.json", key)
-    credentials = credentials_for("r.lab:5443", path, [tmp_path / "none", auth])
-    assert (credentials is not None) == found
-    if credentials:
-        assert (credentials.username, credentials.password) == ("ci", "se:cret")
-        assert "se:cret" not in repr(credentials)
-
-
-@pytest.mark.parametrize(
-    "text", ["no json", "[]", '{"auths": {"r.lab": {"auth": "!"}}}', '{"auths": {"r.lab": {"auth": "Y2k="}}}']
-)
-def test_damaged_credentials_are_a_fault(tmp_path: Path, text: str) -> None:
-    (tmp_path / "auth.json").write_text(text)
-    with pytest.raises(Unauthorised, match=r"auth\.json"):
-        credentials_for("r.lab", "a/b", [tmp_path / "auth.json"])
-
-
-def test_an_entry_without_a_password_is_no_credentials(tmp_path: Path) -> None:
-    (tmp_path / "auth.json").write_text('{"auths": {"r.lab": {}}, "credsStore": "pass"}')
-    assert credentials_for("r.lab", "a/b", [tmp_path / "auth.json"]) is None
-
-
-def test_a_named_auth_file_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REGISTRY_AUTH_FILE", "/srv/auth.json")
-    assert auth_files() == [Path("/srv/auth.json")]
-    monkeypatch.delenv("REGISTRY_AUTH_FILE")
-    assert Path.home() / ".docker/config.json" in auth_files()
 
 
 def test_every_fault_of_a_registry_has_an_exit_code_of_its_own_kind() -> None:

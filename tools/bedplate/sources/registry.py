@@ -1,39 +1,39 @@
-"""An OCI registry: manifests, checked against the digest they were asked by.
+"""An OCI registry: manifests and blobs, checked against the digest they were asked by.
 
 - What is handed out has the digest that it says: computed here from the bytes, compared with the digest that
   was asked for and with the one the registry names. A registry (or a cache before it) is never believed.
-- Credentials come from the containers auth.json that skopeo and buildah use; they are sent to the registry
-  and, over HTTPS, to the token service that it names. They stand in no message.
-- TLS is checked against the system's certificates (a site's own CA belongs there), or REQUESTS_CA_BUNDLE.
+- A blob is read to its end and hashed; where a connection breaks off, the rest is asked for (Range).
+- Credentials, TLS and deadlines: registryconnection.py.
 
 Example:
     registry = Registry("registry.lab:5443")
     manifest = registry.manifest("lab/small", "sha256:…")
-    manifest.config_digest
+    for blob in manifest.blobs:
+        registry.check_blob("lab/small", blob)
 """
 
-import base64
-import binascii
 import hashlib
 import json
-import os
 import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import requests
 import urllib3
-from requests.adapters import HTTPAdapter
-from urllib3.util import Retry
 
-from bedplate.model.canonical import DIGEST
-from bedplate.model.faults import BedplateError
+from bedplate.model.canonical import DIGEST, sha256
+from bedplate.sources.credentials import Credentials, auth_files
+from bedplate.sources.registryconnection import CHUNK_BYTES, PUSH, Connection
+from bedplate.sources.registryfaults import NotFound, RegistryFault, Unauthorised, Unreachable, WrongBytes
+
+__all__ = (
+    "Blob", "Credentials", "Manifest", "NotFound", "Registry", "RegistryFault", "Unauthorised", "Unreachable",
+    "WrongBytes", "read_manifest",
+)  # fmt: skip
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
@@ -42,63 +42,22 @@ DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 MEDIA_TYPES = (OCI_MANIFEST, OCI_INDEX, DOCKER_MANIFEST, DOCKER_INDEX)
 INDEX_TYPES = (OCI_INDEX, DOCKER_INDEX)
 
-TIMEOUT_S = (10.0, 30.0)  # connecting; waiting for the next byte
-DEADLINE_S = 120.0  # one manifest, with every byte
-MANIFEST_LIMIT_BYTES = 8 * 1024 * 1024  # the specification asks registries to take 4 MiB
-RETRIES = Retry(
-    total=4, connect=2, read=2, other=0, backoff_factor=0.3, backoff_max=5, retry_after_max=10,
-    status_forcelist=(429, 500, 502, 503, 504), allowed_methods=("GET", "HEAD"), raise_on_status=False,
-)  # fmt: skip
-SYSTEM_CA = Path("/etc/ssl/certs/ca-certificates.crt")  # Debian and Ubuntu; elsewhere certifi's
-DOCKER_HUB = (
-    "docker.io",
-    "registry-1.docker.io",
-    "https://index.docker.io/v1/",
-)  # name, server, key of auth.json
-
-
-class RegistryFault(BedplateError):
-    """A registry did not give what was asked for."""
-
-
-class Unreachable(RegistryFault):
-    """It does not answer, or only with errors of its own: what it has is unknown."""
-
-    exit_code = 4
-
-
-class Unauthorised(RegistryFault):
-    """It wants other credentials."""
-
-    exit_code = 2
-
-
-class NotFound(RegistryFault):
-    """It does not have this."""
-
-    exit_code = 2
-
-
-class WrongBytes(RegistryFault):
-    """It answered with something else than was asked for."""
-
-    exit_code = 3
+SLOWEST = 1_000_000  # bytes/s: a blob that comes slower has failed
+SPARE_S = 120.0
+TRIES = 4  # requests in a row that brought not one byte of a blob
 
 
 @dataclass(frozen=True)
-class Credentials:
-    """For one registry; `origin` says in messages where they came from."""
+class Blob:
+    """A configuration or a layer, as a manifest names it."""
 
-    username: str
-    password: str
-    origin: str
-
-    def __repr__(self) -> str:
-        return f"Credentials({self.origin})"
+    digest: str
+    size: int
+    media_type: str = ""
 
     @property
-    def basic(self) -> str:
-        return "Basic " + base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+    def hexadecimal(self) -> str:
+        return self.digest.removeprefix("sha256:")
 
 
 @dataclass(frozen=True)
@@ -124,59 +83,50 @@ class Manifest:
         """Of the layers as the registry holds them, together."""
         return sum(int(layer.get("size", 0)) for layer in self.body.get("layers", ()))
 
+    @property
+    def layers(self) -> list[Blob]:
+        """Bottom first.
 
-def auth_files() -> list[Path]:
-    """Where credentials may stand (containers-auth.json(5)); the first file that names the host counts."""
-    if named := os.environ.get("REGISTRY_AUTH_FILE"):
-        return [Path(named)]
-    home = Path.home()
-    run = os.environ.get("XDG_RUNTIME_DIR")
-    config = os.environ.get("XDG_CONFIG_HOME")
-    docker = os.environ.get("DOCKER_CONFIG")
-    return [
-        (Path(run) if run else Path(f"/run/containers/{os.getuid()}"))
-        / ("containers/auth.json" if run else "auth.json"),
-        (Path(config) if config else home / ".config") / "containers" / "auth.json",
-        (Path(docker) if docker else home / ".docker") / "config.json",
-    ]
+        Raises:
+            WrongBytes: one is described in a way that no digest could be compared with.
+        """
+        return [self._blob(each) for each in self.body.get("layers", ())]
+
+    @property
+    def config(self) -> Blob:
+        return self._blob(self.body.get("config"))
+
+    @property
+    def blobs(self) -> list[Blob]:
+        """Configuration and layers, each once."""
+        return list(dict.fromkeys([self.config, *self.layers]))
+
+    def _blob(self, said: object) -> Blob:
+        digest, size = (said.get("digest"), said.get("size")) if isinstance(said, dict) else (None, None)
+        if not isinstance(said, dict) or not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+            raise WrongBytes(f'manifest {self.digest}: "{digest}" is no digest of a blob')
+        if not isinstance(size, int) or size < 0:
+            raise WrongBytes(f'manifest {self.digest}: blob {digest} has "{size}" for a size')
+        return Blob(digest, size, str(said.get("mediaType", "")))
 
 
-def credentials_for(host: str, path: str, files: Sequence[Path]) -> Credentials | None:
-    """The credentials of the most specific entry: HOST/PATH/…, then HOST.
+def read_manifest(raw: bytes, said: str, asked: str) -> Manifest:
+    """A manifest from its bytes. said: the media type that came with it, if any.
 
     Raises:
-        Unauthorised: a file is no JSON, or its entry is damaged.
+        WrongBytes: it is none.
     """
-    keys = [f"{host}/{path}"]
-    while "/" in keys[-1]:
-        keys.append(keys[-1].rpartition("/")[0])
-    keys += [f"https://{host}", f"http://{host}"]  # as Docker has written them
-    if host in DOCKER_HUB[:2]:
-        keys += [DOCKER_HUB[0], DOCKER_HUB[2]]
-    for file in files:
-        try:
-            entries = json.loads(file.read_text()).get("auths", {})
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except (OSError, ValueError, AttributeError) as fault:
-            raise Unauthorised(f"cannot read the credentials in {file}: {type(fault).__name__}") from None
-        for key in keys:
-            # Without "auth": kept by a credential helper, or as a token (docs/image.md says what is read).
-            entry = entries.get(key) if isinstance(entries, dict) else None
-            if isinstance(entry, dict) and (encoded := entry.get("auth")):
-                origin = f'entry "{key}" in {file}'
-                return _decoded(encoded, origin)
-    return None
-
-
-def _decoded(encoded: str, origin: str) -> Credentials:
     try:
-        name, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError, TypeError):
-        colon = ""
-    if not colon:
-        raise Unauthorised(f"{origin} is damaged (log in again: skopeo login)")
-    return Credentials(name, password, origin)
+        body = json.loads(raw)
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise WrongBytes(f"{asked}: the registry answered with something that is no manifest")
+    inside = body.get("mediaType", said)
+    media_type = said or inside
+    if media_type not in MEDIA_TYPES or inside != media_type:
+        raise WrongBytes(f'{asked}: the registry answered with "{said}", inside is "{inside}": no image')
+    return Manifest(sha256(raw), media_type, body, raw)
 
 
 class Registry:
@@ -184,23 +134,11 @@ class Registry:
 
     def __init__(self, host: str, *, auth: Sequence[Path] | None = None, plain_http: bool = False) -> None:
         self.host = host
-        self._auth = auth_files() if auth is None else list(auth)
-        server = DOCKER_HUB[1] if host == DOCKER_HUB[0] else host
-        self._base = f"{'http' if plain_http else 'https'}://{server}"
-        self._authorization: dict[str, str] = {}  # by repository: the header that worked last
+        self._connection = Connection(host, auth=auth_files() if auth is None else auth, plain_http=plain_http)
 
-    @cached_property
-    def _session(self) -> requests.Session:
-        session = requests.Session()
-        adapter = HTTPAdapter(max_retries=RETRIES)
-        session.mount("https://", adapter)
-        session.mount("http://", adapter)
-        # requests looks for passwords in ~/.netrc when it is given none: auth.json alone is to decide.
-        session.auth = _as_it_is
-        if not (os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")) and SYSTEM_CA.exists():
-            session.verify = str(SYSTEM_CA)
-        session.headers["User-Agent"] = "bedplate"
-        return session
+    def credentials(self, repository: str) -> Credentials | None:
+        """What this registry would be shown, if it asked."""
+        return self._connection.credentials(repository)
 
     def manifest(self, repository: str, reference: str) -> Manifest:
         """The manifest or index that a tag or digest names.
@@ -208,28 +146,27 @@ class Registry:
         Raises:
             Unreachable, Unauthorised, NotFound, WrongBytes: see the classes.
         """
-        response, raw = self._get(repository, reference)
-        asked = f"{self.host}/{repository}{'@' if DIGEST.fullmatch(reference) else ':'}{reference}"
-        digest = "sha256:" + hashlib.sha256(raw).hexdigest()
-        claimed = response.headers.get("Docker-Content-Digest")
+        asked = self._asked(repository, reference)
+        answer = self._connection.ask(repository, f"manifests/{reference}", headers={"Accept": ", ".join(MEDIA_TYPES)})
+        if answer.status == HTTPStatus.NOT_FOUND:
+            raise NotFound(f"{asked}: the registry does not have it{answer.said}")
+        if answer.status == HTTPStatus.NOT_ACCEPTABLE:
+            raise Unreachable(
+                f"{asked}: the registry answered 406{answer.said}: it does not give a manifest of one platform by"
+                " itself (ask for the digest of the index, or have the registry's proxy repaired)"
+            )
+        if answer.status != HTTPStatus.OK:
+            raise Unreachable(f"{asked}: the registry answered {answer.status}{answer.said} (try again later)")
+        digest = sha256(answer.raw)
+        claimed = answer.headers.get("Docker-Content-Digest")
         for what, expected in (("asked for", DIGEST.fullmatch(reference) and reference), ("named", claimed)):
             if expected and expected != digest:
                 raise WrongBytes(
                     f"{asked}: the registry answered with the bytes of {digest}, {what} was {expected}"
                     " (a damaged registry or cache: have it repaired, do not go on)"
                 )
-        try:
-            body = json.loads(raw)
-        except ValueError:
-            body = None
-        if not isinstance(body, dict):
-            raise WrongBytes(f"{asked}: the registry answered with something that is no manifest")
-        said = response.headers.get("Content-Type", "").partition(";")[0].strip()
-        inside = body.get("mediaType", said)
-        media_type = said or inside
-        if media_type not in MEDIA_TYPES or inside != media_type:
-            raise WrongBytes(f'{asked}: the registry answered with "{said}", inside is "{inside}": no image')
-        return Manifest(digest, media_type, body, raw)
+        said = answer.headers.get("Content-Type", "").partition(";")[0].strip()
+        return read_manifest(answer.raw, said, asked)
 
     def exists(self, repository: str, reference: str) -> bool:
         """Does the registry have it? By its bytes, not by its word.
@@ -244,7 +181,7 @@ class Registry:
         return True
 
     def platform(self, repository: str, reference: str, architecture: str) -> tuple[str | None, Manifest]:
-        """The manifest of one platform, by way of an index where there is one.
+        """The manifest of one platform, by way of an index where there is one; the tag is asked once.
 
         architecture: as Debian and OCI both name it: amd64, arm64.
 
@@ -267,119 +204,119 @@ class Registry:
             )
         return found.digest, self.manifest(repository, fitting[0])
 
-    def _get(self, repository: str, reference: str) -> tuple[requests.Response, bytes]:
-        url = f"{self._base}/v2/{repository}/manifests/{reference}"
-        asked = f"{self.host}/{repository}{'@' if ':' in reference else ':'}{reference}"
-        headers = {"Accept": ", ".join(MEDIA_TYPES)}
-        response, raw = self._request(url, headers, self._authorization.get(repository))
-        if response.status_code == HTTPStatus.UNAUTHORIZED:
-            self._authorization.pop(repository, None)
-            header = self._answer_to(response, repository)
-            response, raw = self._request(url, headers, header)
-            if response.ok:
-                self._authorization[repository] = header
-        status = response.status_code
-        if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-            raise self._refused(repository, response)
-        if status == HTTPStatus.NOT_FOUND:
-            raise NotFound(f"{asked}: the registry does not have it{_said(raw)}")
-        if status != HTTPStatus.OK:
-            raise Unreachable(f"{asked}: the registry answered {status}{_said(raw)} (try again later)")
-        return response, raw
+    def has_blob(self, repository: str, blob: Blob) -> bool:
+        """Does the registry say that it has a blob, of the right size? Its word only: check_blob reads it.
 
-    def _answer_to(self, response: requests.Response, repository: str) -> str:
-        """The Authorization header for a challenge: Bearer (by the token service) or Basic."""
-        challenge = response.headers.get("WWW-Authenticate", "")
-        scheme = challenge.partition(" ")[0].lower()
-        credentials = credentials_for(self.host, repository, self._auth)
-        if scheme == "bearer":
-            return "Bearer " + self._token(challenge, repository, credentials)
-        if scheme != "basic" or credentials is None:
-            raise self._refused(repository, response)
-        return credentials.basic
+        Raises:
+            Unreachable, Unauthorised: nobody knows.
+        """
+        answer = self._connection.ask(repository, f"blobs/{blob.digest}", method="HEAD")
+        if answer.status not in {HTTPStatus.OK, HTTPStatus.NOT_FOUND}:
+            raise Unreachable(f"{self._asked(repository, blob.digest)}: the registry answered {answer.status}")
+        return answer.status == HTTPStatus.OK and answer.headers.get("Content-Length") in {None, str(blob.size)}
 
-    def _token(self, challenge: str, repository: str, credentials: Credentials | None) -> str:
-        fields = dict(re.findall(r'([a-z_]+)="([^"]*)"', challenge))
-        realm = fields.get("realm", "")
-        parts = urlsplit(realm)
-        # The registry chooses whom the password goes to; at least nobody on the way may read it.
-        if not parts.netloc or (parts.scheme != "https" and not self._base.startswith("http://")):
-            raise Unauthorised(f'{self.host} sends to a token service without TLS: "{realm}"')
-        wanted = {"service": fields.get("service", ""), "scope": f"repository:{repository}:pull"}
-        response, raw = self._request(realm, {}, credentials.basic if credentials else None, wanted)
-        if response.status_code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-            raise self._refused(repository, response, at=parts.netloc)
-        try:
-            answer = json.loads(raw)
-            token = answer.get("token") or answer.get("access_token")
-        except (ValueError, AttributeError):
-            token = None
-        if response.status_code != HTTPStatus.OK or not isinstance(token, str):
-            raise Unreachable(f"{parts.netloc}, token service of {self.host}: {response.status_code}, no token")
-        return token
+    def check_blob(self, repository: str, blob: Blob) -> None:
+        """Read a blob to its end, and compare size and sha256.
 
-    def _request(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        authorization: str | None,
-        params: Mapping[str, str] | None = None,
-    ) -> tuple[requests.Response, bytes]:
-        """GET, with all of the answer's bytes as they were sent."""
-        headers = {**headers, "Accept-Encoding": "identity"}
-        if authorization:
-            headers["Authorization"] = authorization
-        host = urlsplit(url).netloc
-        deadline = time.monotonic() + DEADLINE_S
-        try:
-            with self._session.get(url, headers=headers, params=params, stream=True, timeout=TIMEOUT_S) as response:
-                raw = bytearray()
-                for chunk in response.raw.stream(65536, decode_content=False):
-                    raw += chunk
-                    if len(raw) > MANIFEST_LIMIT_BYTES:
-                        raise WrongBytes(f"{host}: an answer of more than {MANIFEST_LIMIT_BYTES} bytes is no manifest")
-                    if time.monotonic() > deadline:
-                        raise Unreachable(f"{host}: no whole answer within {DEADLINE_S:g} s (try again later)")
-                return response, bytes(raw)
-        except requests.exceptions.SSLError as fault:
-            raise Unreachable(
-                f"{host}: TLS: {_root(fault)} (the registry's CA belongs into the system's certificates,"
-                " or REQUESTS_CA_BUNDLE names it)"
-            ) from None
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as fault:
-            raise Unreachable(f"{host}: {_root(fault)}") from None
+        Raises:
+            NotFound, WrongBytes, Unreachable, Unauthorised: see the classes.
+        """
+        asked = self._asked(repository, blob.digest)
+        reading = _Reading(asked, blob)
+        idle = 0
+        while True:
+            had = reading.have
+            headers = {"Range": f"bytes={had}-"} if had else {}
+            broken = ""
+            try:
+                with self._connection.asking(repository, f"blobs/{blob.digest}", headers=headers) as response:
+                    reading.begin(response)
+                    for chunk in response.raw.stream(CHUNK_BYTES, decode_content=False):
+                        reading.add(chunk)
+            except _TooSlow:
+                raise
+            except (Unreachable, requests.RequestException, urllib3.exceptions.HTTPError, OSError) as fault:
+                broken = str(fault)
+            if reading.have == blob.size and not broken:
+                break
+            idle = 0 if reading.have > had else idle + 1
+            if idle >= TRIES:
+                raise Unreachable(f"{asked}: broke off after {reading.have} of {blob.size} bytes {broken}".rstrip())
+        reading.end()
 
-    def _refused(self, repository: str, response: requests.Response, at: str | None = None) -> Unauthorised:
-        credentials = credentials_for(self.host, repository, self._auth)
-        tried = f"with {credentials.origin}" if credentials else (
-            "without credentials: none for it in " + ", ".join(map(str, self._auth))
-        )  # fmt: skip
-        return Unauthorised(
-            f"{at or self.host} refuses {repository} ({response.status_code}), asked {tried}"
-            f" (run: skopeo login {self.host})"
+    def let_in_to_push(self, repository: str) -> None:
+        """May we push there? An upload is begun and given up again: no other question has a binding answer.
+
+        Raises:
+            Unauthorised, NotFound, Unreachable: see the classes.
+        """
+        begun = self._connection.ask(
+            repository, "blobs/uploads/", method="POST", headers={"Content-Length": "0"}, action=PUSH
         )
+        asked = f"{self.host}/{repository}"
+        if begun.status == HTTPStatus.NOT_FOUND:
+            raise NotFound(f"{asked}: the registry knows no such repository or project{begun.said}")
+        if begun.status == HTTPStatus.METHOD_NOT_ALLOWED:
+            raise Unauthorised(f"{asked}: this registry takes no pushes (405{begun.said}): a cache, or read-only")
+        if begun.status not in {HTTPStatus.ACCEPTED, HTTPStatus.CREATED}:
+            raise Unreachable(f"{asked}: the registry answered {begun.status}{begun.said} to a push (try again later)")
+        if place := begun.headers.get("Location"):
+            self._connection.ask(repository, place, method="DELETE", action=PUSH)
+
+    def _asked(self, repository: str, reference: str) -> str:
+        return f"{self.host}/{repository}{'@' if DIGEST.fullmatch(reference) else ':'}{reference}"
 
 
-def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    return request
+class _TooSlow(Unreachable):
+    """The deadline of the whole blob is over: no further try."""
 
 
-def _root(fault: BaseException) -> str:
-    """The reason below the layers of requests and urllib3, without their addresses of objects."""
-    reason: BaseException = fault
-    while True:
-        inner = getattr(reason, "reason", None) or next((a for a in reason.args if isinstance(a, BaseException)), None)
-        if not isinstance(inner, BaseException):
-            break
-        reason = inner
-    return re.sub(r"<[^>]* at 0x[0-9a-f]+>:? ?|\w*Connection\(host=[^)]*\): ", "", str(reason)) or type(reason).__name__
+class _Reading:
+    """A blob as far as it has come."""
 
+    def __init__(self, asked: str, blob: Blob) -> None:
+        self._asked, self._blob = asked, blob
+        self._hash, self.have = hashlib.sha256(), 0
+        self._deadline = time.monotonic() + SPARE_S + blob.size / SLOWEST
 
-def _said(raw: bytes) -> str:
-    """The registry's own words, from the errors of its JSON."""
-    try:
-        errors = json.loads(raw)["errors"]
-        words = "; ".join(f"{error['code']}: {error.get('message', '')}" for error in errors)[:300]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return ""
-    return f" ({words})" if words else ""
+    def begin(self, response: requests.Response) -> None:
+        status = response.status_code
+        if status == HTTPStatus.NOT_FOUND:
+            raise NotFound(f"{self._asked}: the registry has the manifest, and not this blob of it (push it again)")
+        if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise self._cut_off(self.have)
+        if status == HTTPStatus.PARTIAL_CONTENT:
+            span = re.match(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+            if span is None or int(span[1]) != self.have:
+                raise WrongBytes(f"{self._asked}: asked for the bytes from {self.have} on, and given others")
+            return
+        if status != HTTPStatus.OK:
+            raise Unreachable(f"{self._asked}: the registry answered {status} (try again later)")
+        self._hash, self.have = hashlib.sha256(), 0  # all of it, whatever was asked for
+        announced = response.headers.get("Content-Length", "")
+        if announced.isdecimal() and int(announced) < self._blob.size:
+            raise self._cut_off(int(announced))
+
+    def add(self, chunk: bytes) -> None:
+        self._hash.update(chunk)
+        self.have += len(chunk)
+        if self.have > self._blob.size:
+            raise WrongBytes(
+                f"{self._asked}: the registry gives more bytes than the {self._blob.size} of the manifest"
+                " (a damaged registry or cache: have it repaired, do not go on)"
+            )
+        if time.monotonic() > self._deadline:
+            raise _TooSlow(f"{self._asked}: {self.have} of {self._blob.size} bytes came, slower than {SLOWEST} B/s")
+
+    def end(self) -> None:
+        if f"sha256:{self._hash.hexdigest()}" != self._blob.digest:
+            raise WrongBytes(
+                f"{self._asked}: the registry answered with the bytes of sha256:{self._hash.hexdigest()}"
+                " (a damaged registry or cache: have it repaired, do not go on)"
+            )
+
+    def _cut_off(self, has: int) -> WrongBytes:
+        return WrongBytes(
+            f"{self._asked}: cut off: the registry has {has} bytes, the manifest says {self._blob.size}"
+            " (a damaged registry or cache: have it repaired, push the image again)"
+        )
