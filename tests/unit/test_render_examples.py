@@ -18,7 +18,7 @@ from bedplate.model.layers import Layer
 from bedplate.sources import checkout
 from bedplate.sources.site import open_site
 from lab.guestsite import Kernels, site_files
-from unit.lock_sample import digest
+from unit.lock_sample import digest, parsed
 
 SITE = open_site(checkout.root() / "inventory")
 # What an environment may set beyond the example's, so that roles which apply by a value are rendered, too.
@@ -49,14 +49,15 @@ def locked(environment: Environment, extra: dict[str, str], besides: Mapping[str
     layers = _layers(environment)
     if besides:  # every role of the layer, those of nodes among them
         layers["scheduler"] = {"controller": "2026.11-controller"}
-    layers["image"] = {"unmanaged": "not what is rendered here"}
+    image = parsed().image if besides else None
+    layers["image"] = {"definition": "images/a"} if image else {"unmanaged": "not what is rendered here"}
     document = assemble(
         name=environment.name, spec_sha256=environment.spec_sha256,
         kinds={kind: {"model": "any", "architecture": "amd64"} for kind in environment.kinds},
         archive={"url": environment.archive.url, "suite": environment.archive.suite,
                  "components": environment.archive.components, "key_sha256": digest("1"),
                  "inrelease_sha256": digest("2")},
-        layers=layers, packages=dict.fromkeys(environment.kinds, packages), image=None,
+        layers=layers, packages=dict.fromkeys(environment.kinds, packages), image=image,
         config={"templates": {p: h for p, h in hashes.items() if "/templates/" in p},
                 "files_sha256": {p: h for p, h in hashes.items() if "/templates/" not in p}, "values": values},
     )  # fmt: skip
