@@ -16,7 +16,8 @@ def uuids(listing: str) -> list[str]:
 
 
 def answer(profile: Profile, host: Path | None, *, timeout_s: float) -> dict[str, Any]:
-    if profile.devices.kind == "stand-in":
+    stand_in = profile.devices.kind == "stand-in"
+    if stand_in and host is None:
         return {
             "verdict": "passed",
             "stand_in": True,
@@ -26,7 +27,13 @@ def answer(profile: Profile, host: Path | None, *, timeout_s: float) -> dict[str
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=timeout_s, check=True)
     except (OSError, subprocess.SubprocessError) as fault:
         return _failed(f"nvidia-smi -L in the container: {fault}", "was the container started with its devices?")
-    return compared(profile, listed.stdout, host.read_text() if host and host.exists() else None)
+    found = compared(profile, listed.stdout, host.read_text() if host and host.exists() else None)
+    if stand_in and found["verdict"] == "passed":  # a listing that a stand-in printed: the order of things, no device
+        said = (
+            f"stand-in: {len(found['uuids'])} devices listed on both sides, {profile.devices.count} processes on a CPU"
+        )
+        return {**found, "stand_in": True, "said": said}
+    return found
 
 
 def compared(profile: Profile, inside: str, outside: str | None) -> dict[str, Any]:
@@ -36,8 +43,10 @@ def compared(profile: Profile, inside: str, outside: str | None) -> dict[str, An
         return _failed("what the host sees was not told", "give --host-devices the output of nvidia-smi -L there")
     expected = uuids(outside)
     if len(found) != profile.devices.count or len(set(found)) != len(found):
-        return _failed(f"the container has {len(found)} GPUs, the profile {profile.devices.count}", "nvidia-smi -L")
-    if set(found) != set(expected):
+        several = f", {len(set(found))} of them different" if len(set(found)) != len(found) else ""
+        said = f"the container has {len(found)} GPUs{several}, the profile {profile.devices.count}"
+        return _failed(said, "nvidia-smi -L in the container, and how it was given its devices")
+    if sorted(found) != sorted(expected):
         missing = sorted(set(expected) - set(found))
         return _failed(f"not the GPUs of the host: {', '.join(missing) or 'others'}", "compare nvidia-smi -L on both")
     return {"verdict": "passed", "stand_in": False, "uuids": found}

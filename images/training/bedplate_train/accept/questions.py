@@ -37,6 +37,7 @@ def accept(path: Path, record: Path, *, host_devices: Path | None = None, refere
     profile = open_profile(path)
     folder = Path(profile.paths.run) / f"acceptance-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S.%f}"
     document = opened(profile, reference)
+    document["profile"]["file_sha256"] = file_sha256(path)  # of the bytes that were given; `sha256` is its meaning's
     asked = Asking(profile, path, folder, reference)
     work: dict[str, Callable[[], dict[str, Any]]] = {
         "devices": lambda: devices.answer(profile, host_devices, timeout_s=profile.limits.devices),
