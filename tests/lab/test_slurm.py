@@ -98,6 +98,29 @@ def test_jobs_of_two_nodes_print_the_os_release_of_their_image(cluster: Places) 
     assert "/none.sqsh: No such file or directory" in missing.err
 
 
+def test_an_image_is_asked_for_by_digest_and_a_node_without_it_gets_no_job(cluster: Places) -> None:
+    lock = json.loads(on(CONTROLLER, ["cat", f"{SITE}/environments/N1.lock.json"]).out)
+    squashfs, name = image(), lock["image"]["reference"].replace("/", "#", 1)
+    done = user("alice", f"srun -t1 -N2 --container-image={shlex.quote(name)} cat /etc/os-release")
+    assert done.out.count('VARIANT="Bedplate lab image a"') == 2
+    by_tag = shlex.quote(name.partition("@")[0] + ":1")
+    refused = user("alice", f"srun -t1 -w n2 --container-image={by_tag} true", check=False)
+    assert refused.code != 0
+    assert f"ask for --container-image={name}" in refused.err
+    on("n2", ["mv", squashfs, f"{squashfs}.away"])
+    try:
+        shell("n2", "/etc/slurm/healthcheck.sh", check=False)
+        state, reason = node("n2")
+        assert "DRAIN" in state
+        assert reason.startswith(f"health: 30-bedplate-image: bedplate: {squashfs} is not there")
+    finally:
+        on("n2", ["mv", f"{squashfs}.away", squashfs])
+        shell(SERVICES_HOST, "scontrol update nodename=n2 state=resume", check=False)
+    idle("n2")
+    again = user("alice", f"srun -t1 -w n2 --container-image={shlex.quote(name)} cat /etc/os-release")
+    assert 'VARIANT="Bedplate lab image a"' in again.out
+
+
 def test_a_job_has_the_gpus_that_it_was_given_and_no_others(cluster: Places) -> None:
     tried = 'for i in 0 1 2 3 4 5 6 7; do head -c1 /dev/nvidia$i 2>&1 | sed "s/.*: //"; done'
     done = user("alice", f"srun -t1 -w n1 --gres=gpu:2 bash -c {shlex.quote(tried)}")

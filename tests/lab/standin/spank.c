@@ -1,7 +1,9 @@
 /* LAB STAND-IN for Pyxis: a SPANK plug-in with --container-image=FILE.sqsh and --container-mounts=SRC:DST[:FLAGS][,...].
    Each task really runs in the image: the squashfs is mounted in a mount namespace of the task's own, under a
    writable layer in memory, and becomes its root. Nothing stays behind: mounts and loop device end with the task.
-   It knows neither Enroot, nor docker:// references, nor names of containers.
+   An image that is no path is asked of the program behind importer= in plugstack.conf, as Pyxis 0.24 does (importer.c):
+   as the job's user, `get docker://IMAGE`, the first line of its output is the file; `release` afterwards.
+   It knows neither Enroot nor names of containers.
    -DBUILT_FOR=0x190500 makes the same plug-in say that it was built for another Slurm (25.05.0). */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,6 +20,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #ifdef BUILT_FOR
@@ -29,7 +32,7 @@ SPANK_PLUGIN(pyxis, 1)
 #define SAY(...) slurm_error("pyxis (LAB STAND-IN): " __VA_ARGS__)
 #define PLACE "/run/pyxis-stand-in"
 
-static char image[4096], mounts[4096];
+static char image[4096], mounts[4096], importer[4096];
 
 static int take(int which, const char *value, int remote)
 {
@@ -42,14 +45,15 @@ static int take(int which, const char *value, int remote)
 }
 
 static struct spank_option options[] = {
-    {"container-image", "FILE.sqsh", "[pyxis] LAB STAND-IN: run the tasks in this squashfs", 1, 0, take},
+    {"container-image", "FILE.sqsh|IMAGE", "[pyxis] LAB STAND-IN: run the tasks in this squashfs", 1, 0, take},
     {"container-mounts", "SRC:DST[:FLAGS][,...]", "[pyxis] LAB STAND-IN: bind mounts", 1, 1, take},
     SPANK_OPTIONS_TABLE_END};
 
 int slurm_spank_init(spank_t sp, int ac, char **av)
 {
-    (void)ac;
-    (void)av;
+    for (int i = 0; i < ac; i++)
+        if (!strncmp(av[i], "importer=", 9))
+            snprintf(importer, sizeof importer, "%s", av[i] + 9);
     if (spank_context() != S_CTX_LOCAL && spank_context() != S_CTX_REMOTE && spank_context() != S_CTX_ALLOCATOR)
         return 0;
     for (struct spank_option *o = options; o->name; o++)
@@ -136,20 +140,66 @@ static int bind_mounts(const char *root)
     return 0;
 }
 
+/* What the importer prints first; its complaints go to the job's own output. */
+static int ask_importer(spank_t sp, const char *verb, const char *uri, char *said, size_t size)
+{
+    uid_t uid;
+    gid_t gid;
+    int ends[2], status;
+    if (spank_get_item(sp, S_JOB_UID, &uid) || spank_get_item(sp, S_JOB_GID, &gid) || pipe(ends))
+        return -1;
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[1], STDOUT_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        if (setregid(gid, gid) || setreuid(uid, uid))
+            _exit(127);
+        execl(importer, importer, verb, uri, NULL);
+        _exit(127);
+    }
+    close(ends[1]);
+    FILE *output = fdopen(ends[0], "r");
+    if (!output || !fgets(said, size, output))
+        said[0] = 0;
+    said[strcspn(said, "\n")] = 0;
+    if (output)
+        fclose(output);
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status))
+        return -1;
+    return 0;
+}
+
+/* The file of an image that is named and not pointed at. */
+static int fetch(spank_t sp)
+{
+    char uri[4200], file[4096], nothing[64];
+    if (!importer[0]) {
+        SAY("%s: no importer in plugstack.conf, and this stand-in imports nothing itself", image);
+        return -1;
+    }
+    snprintf(uri, sizeof uri, "%s%s", strncmp(image, "docker://", 9) ? "docker://" : "", image);
+    int got = ask_importer(sp, "get", uri, file, sizeof file);
+    ask_importer(sp, "release", NULL, nothing, sizeof nothing);
+    if (got || !file[0]) {
+        SAY("failed to import docker image: %s (importer: %s)", image, importer);
+        return -1;
+    }
+    snprintf(image, sizeof image, "%s", file);
+    return 0;
+}
+
 int slurm_spank_task_init_privileged(spank_t sp, int ac, char **av) /* as root, in the task's own process */
 {
     static const char *shared[] = {"/dev", "/proc", "/sys", NULL};
     char device[64], lower[64], root[64], target[128];
     int loop;
-    (void)sp;
     (void)ac;
     (void)av;
     if (!image[0])
         return 0;
-    if (image[0] != '/') {
-        SAY("%s: this stand-in starts a FILE.sqsh and imports nothing", image);
+    if (!strchr("./", image[0]) && fetch(sp))
         return -1;
-    }
     if (access(image, R_OK)) {
         SAY("%s: %s", image, strerror(errno));
         return -1;
