@@ -14,9 +14,9 @@ from bedplate.model.faults import BadInput, BedplateError
 # name of the command -> module in this folder that has it under that name; a new command is a new file
 COMMANDS = {
     "check": "check", "lock": "lock", "diff": "diff", "render": "render", "image": "image", "plan": "rollout",
-    "rollout": "rollout", "rollback": "rollout", "verify": "verify", "health": "health", "collect": "collect",
-    "drift": "drift", "status": "status", "ledger": "ledger", "archive": "archive", "autoinstall": "autoinstall",
-    "netboot": "netboot", "power": "power", "lab": "lab",
+    "rollout": "rollout", "rollback": "rollout", "verify": "verify", "health": "health", "node": "node",
+    "collect": "collect", "drift": "drift", "status": "status", "ledger": "ledger", "archive": "archive",
+    "autoinstall": "autoinstall", "netboot": "netboot", "power": "power", "lab": "lab",
     "checkpoint": "checkpoint",
 }  # fmt: skip
 
