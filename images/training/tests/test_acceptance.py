@@ -100,6 +100,12 @@ def test_a_failed_question_stops_the_rest_and_says_what_to_look_at(tmp_path: Pat
     assert {found["questions"][q]["verdict"] for q in questions.QUESTIONS[1:]} == {"not asked"}
 
 
+def test_numbers_that_are_none_are_written_as_text() -> None:
+    """A machine whose loss is NaN fails with a record that says so, not without one."""
+    found = questions.finite({"loss": float("nan"), "ranks": [{"error": float("inf")}, 1.5, 3, True, "x", None]})
+    assert canonical(found) == b'{"loss":"nan","ranks":[{"error":"inf"},1.5,3,true,"x",null]}'
+
+
 def test_data_that_was_changed_is_refused_before_the_first_question(tmp_path: Path, data: Path) -> None:
     copy = Path(shutil.copytree(data, tmp_path / "copy"))
     raw = bytearray((copy / "counting.bin").read_bytes())

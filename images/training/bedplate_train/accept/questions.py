@@ -13,6 +13,7 @@ the first question; the record says what was asked of what, so that a colleague 
 import datetime
 import hashlib
 import importlib.metadata
+import math
 import platform
 import sys
 import time
@@ -61,6 +62,7 @@ def accept(path: Path, record: Path, *, host_devices: Path | None = None, refere
     document["verdict"] = "failed" if failed else "passed"
     document["ended_at"] = _now()
     document["logs"] = logs(folder)
+    document = finite(document)
     write_whole(record, canonical(document) + b"\n")
     print(f"{document['verdict']}; record {record}, sha256 {identity(document)}", file=sys.stderr, flush=True)
     if any(q.get("hung") for q in document["questions"].values()):
@@ -97,6 +99,15 @@ def opened(profile: Profile, reference: Path | None) -> dict[str, Any]:
         "stand_in": stand_in,
         "questions": {},
     }
+
+
+def finite(value: Any) -> Any:
+    """JSON has no number that is none: a loss that is NaN stands as the text `nan`, and a record is written."""
+    if isinstance(value, dict):
+        return {name: finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def program() -> str:
