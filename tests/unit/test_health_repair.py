@@ -32,7 +32,6 @@ def fleet(text: str = FLEET_FILE) -> Fleet:
 def test_two_values_of_the_fleet_file_change_and_nothing_else() -> None:
     found = swap(FLEET_FILE, NODES, fleet(), "n4", "n7")
     assert found.groups == {"training": "n[1-3,5-7]", "spare": "n[4,8]"}
-    assert found.stays == {}
     expected = FLEET_FILE.replace('training: {nodes: "n[1-6]"', 'training: {nodes: "n[1-3,5-7]"')
     assert found.text == expected.replace('spare: {nodes: "n[7-8]"', 'spare: {nodes: "n[4,8]"')
     after = fleet(found.text)
@@ -44,8 +43,9 @@ def test_back_again_is_the_file_of_before_but_for_the_quotes() -> None:
     assert swap(once, NODES, fleet(once), "n7", "n4").text == FLEET_FILE
 
 
-def test_a_group_without_a_partition_keeps_its_node() -> None:
-    assert swap(FLEET_FILE, NODES, fleet(), "n1", "n8").stays == {"reference": "n1"}
+def test_the_reference_machine_becomes_no_spare() -> None:
+    with pytest.raises(BadInput, match="n1 is a spare and in reference"):
+        swap(FLEET_FILE, NODES, fleet(), "n1", "n8")
 
 
 @pytest.mark.parametrize("style", ["n[7-8]", "'n[7-8]'", '"n7,n8"', '"n7,n8"  # Ann\'s'])
