@@ -10,7 +10,7 @@ Invariants
 Example: `batch.admitted [n1]`, `node.verified [n1] PASS`, `node.done [n1]` -> n1 runs the environment.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -95,10 +95,20 @@ class World:
 
 
 NOTHING = World({}, {}, {}, 0)
+NEVER_SEEN = NodeState()
+# What changes a node; every other kind may name it.
+ABOUT_NODES = frozenset({
+    "batch.admitted", "batch.held", "node.failed", "node.unreachable", "step.ended", "node.verified", "node.done",
+})  # fmt: skip
 
 
-def fold(events: Iterable[Event], world: World = NOTHING) -> World:
-    """Fold events, oldest first, into what they say; world: what the events up to world.head said."""
+def fold(
+    events: Iterable[Event], world: World = NOTHING, *, changed: Callable[[Event, str, NodeState], None] | None = None
+) -> World:
+    """Fold events, oldest first, into what they say; world: what the events up to world.head said.
+
+    changed: is told each event that made a node another one, the node, and what it is then.
+    """
     nodes, before = dict(world.nodes), dict(world.before)
     rollouts, names = dict(world.rollouts), dict(world.names)
     head = world.head
@@ -108,19 +118,24 @@ def fold(events: Iterable[Event], world: World = NOTHING) -> World:
             names[event.environment] = str(event.body["environment"])
         if event.kind.startswith("rollout."):
             _fold_rollout(rollouts, event)
+        if event.kind not in ABOUT_NODES:
+            continue
         for name in node_names(event):
-            now = nodes.get(name, NodeState())
+            now = nodes.get(name, NEVER_SEEN)
             if event.kind == "batch.admitted":
                 before[name] = now
-                nodes[name] = replace(
+                after = replace(
                     now, status=Status.IN_DOUBT, target=event.environment, rollout=rollout_number(event),
                     step=None, why=None, at=event.at, passed=False,
                 )  # fmt: skip
             elif event.kind == "batch.held":
-                if now.status is Status.IN_DOUBT and now.rollout == rollout_number(event):
-                    nodes[name] = before.get(name, NodeState())
+                waits = now.status is Status.IN_DOUBT and now.rollout == rollout_number(event)
+                after = before.get(name, NEVER_SEEN) if waits else now
             else:
-                nodes[name] = _after(now, event)
+                after = _after(now, event)
+            nodes[name] = after
+            if changed is not None and after is not now:
+                changed(event, name, after)
     return World(nodes, rollouts, names, head, before)
 
 

@@ -19,6 +19,7 @@ from bedplate.model.fleet import Fleet, parse_fleet
 from bedplate.model.hardware import HardwareModel, parse_model
 from bedplate.model.healthprofile import SUFFIX, HealthProfile, parse_health_profile
 from bedplate.model.image import ImageDefinition, parse_image
+from bedplate.model.ledgersite import LedgerSite, parse_ledger_site
 
 LOCK_SUFFIX = ".lock.json"
 
@@ -125,6 +126,16 @@ class Site:
         """
         path = self.root / "accounts.yml"
         return parse_accounts(self._text(path), shown(path)) if path.exists() else ()
+
+    @cached_property
+    def ledger_site(self) -> LedgerSite:
+        """Who signs the ledger's head, and where signed heads are kept; nobody and nowhere without a ledger.yml.
+
+        Raises:
+            BadInput: it cannot be read.
+        """
+        path = self.root / "ledger.yml"
+        return parse_ledger_site(self._text(path), shown(path)) if path.exists() else LedgerSite()
 
     def secret_path(self, name: str) -> Path:
         """A secret, which no lock, ledger or repository holds: a file of its own, plain or of ansible-vault."""
