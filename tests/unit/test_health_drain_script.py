@@ -29,7 +29,7 @@ class Node:
         self.checks.mkdir()
         self.programs.mkdir()
         self.asked.touch()
-        script = JINJA.from_string(TEMPLATE).render({"node": {"name": "n1"}})
+        script = JINJA.from_string(TEMPLATE).render({"node": {"name": "n1"}, "values": {}})
         # Seconds of a unit test; the real ones are added up below.
         for name, seconds in (
             ("checks_s=25", "checks_s=2"),
@@ -115,6 +115,12 @@ def test_checks_that_are_slow_have_one_time_together(node: Node) -> None:
     assert code == 1
     assert "no end after" in asked[-1]
     assert seconds < 4 * 1.2 + 1
+
+
+def test_where_the_node_looks_at_itself_the_verdict_is_read_and_slurm_is_not_asked() -> None:
+    script = JINJA.from_string(TEMPLATE).render({"node": {"name": "n1"}, "values": {"health_interval_s": "300"}})
+    assert "scontrol" not in script
+    assert script.rstrip().endswith("exec /usr/local/libexec/bedplate-health-verdict healthcheck")
 
 
 def test_all_that_may_hang_hangs_for_less_than_slurm_waits() -> None:

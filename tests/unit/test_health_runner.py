@@ -148,6 +148,28 @@ def test_a_run_waits_for_another_and_says_so_when_that_does_not_end(
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def test_the_sites_own_checks_run_one_after_the_other_in_one_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "SITE_CHECKS", str(tmp_path))
+    monkeypatch.setattr(readers, "SITE_S", 1.0)
+    for name, text in (
+        ("10-fine", "exit 0"), ("20-fans", "echo fan 3 stands still; echo more; exit 3"),
+        ("30-hangs", "trap '' TERM; sleep 987653"), ("40-late", "exit 0"),
+    ):  # fmt: skip
+        program(tmp_path / name, f"#!/bin/sh\n{text}\n")
+    (tmp_path / "README").write_text("no check")
+    (tmp_path / "50-not-a-program").write_text("neither")
+    (tmp_path / "50-not-a-program").chmod(0o755)
+    raw = run([Probe("site", SERVICES, 60, reader="site", foreign=True)])["site"]
+    found = PARSERS["site"](raw.out)
+    assert list(found) == ["10-fine", "20-fans", "30-hangs", "40-late", "50-not-a-program"]
+    assert found["20-fans"] == (3, "fan 3 stands still")
+    assert found["30-hangs"][0] is None
+    assert found["50-not-a-program"][0] is None
+    assert not running("987653")
+
+
 def test_a_record_reads_back_as_it_was(tmp_path: Path) -> None:
     before = replay("base-h200-550")
     recording.save(str(tmp_path / "case"), before)

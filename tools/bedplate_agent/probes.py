@@ -45,6 +45,7 @@ def probes(profile: Profile) -> dict[str, Probe]:
         Probe("time", SERVICES, 5, ("chronyc", "-c", "-n", "tracking")),
         Probe("units", SERVICES, 5, ("systemctl", "show", "--no-pager", f"--property={','.join(ASKED)}", "--", *units)),
         Probe("munge", SERVICES, 5, reader="munge"),
+        Probe("site", SERVICES, 12, reader="site", foreign=True),
         Probe("nvlsm_log", SERVICES, 3, reader="nvlsm_log"),
         Probe("history", SERVICES, 3, reader="history"),
         Probe("fabric_version", SERVICES, 5, ("nv-fabricmanager", "--version")),

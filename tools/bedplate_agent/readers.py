@@ -292,6 +292,42 @@ def munge() -> Pairs:
     yield "status", status[1].strip() if status else f"unmunge ended with {read.returncode} and no status"
 
 
+SITE_CHECKS = "/etc/slurm/health.d"
+SITE_S = 10.0  # all of them together
+
+
+def site() -> Pairs:
+    """What the site's own checks of a node say: exit code, and the first line; one after the other, in one time."""
+    import signal  # noqa: PLC0415
+    import subprocess  # noqa: PLC0415
+
+    end = time.monotonic() + SITE_S
+    yield "checks", SITE_CHECKS
+    for name in names(SITE_CHECKS):
+        path = f"{SITE_CHECKS}/{name}"
+        if name.startswith(".") or not os.path.isfile(path) or not os.access(path, os.X_OK):
+            continue
+        left = max(end - time.monotonic(), 0.1)
+        try:
+            with subprocess.Popen(
+                [path],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            ) as program:
+                try:
+                    out, _ = program.communicate(timeout=left)
+                    code = str(abs(program.returncode))
+                except subprocess.TimeoutExpired:
+                    os.killpg(program.pid, signal.SIGKILL)
+                    out, code = f"no end after {left:.0f} s".encode(), "late"
+        except OSError as fault:
+            out, code = f"cannot be started: {fault.strerror}".encode(), "late"
+        lines = out.decode("utf-8", "replace").strip().splitlines() or [""]
+        yield f"site/{name}", f"{code} {''.join(letter if letter.isprintable() else '?' for letter in lines[0][:200])}"
+
+
 HISTORY = "/run/bedplate-health/history"
 
 
@@ -358,7 +394,7 @@ TEXTS = {"nvme": nvme_document, "step": step_text}
 LISTINGS = {
     "pci": pci, "gpu_files": gpu_files, "modules": modules, "acs": acs, "host": host, "infiniband": infiniband,
     "processes": processes, "mount": mount, "write": write, "resolve": resolve, "munge": munge, "nvlsm_log": nvlsm_log,
-    "history": history, "nccl_conf": nccl_conf,
+    "history": history, "nccl_conf": nccl_conf, "site": site,
 }  # fmt: skip
 
 

@@ -45,6 +45,7 @@ PARSERS: Mapping[str, Callable[[str], Any]] = {
     "time": chrony.parse,
     "units": systemctl.parse,
     "munge": host.parse_munge,
+    "site": host.parse_site,
     "nvlsm_log": host.parse_log_tail,
     "nvme": nvme.parse,
     "bmc_info": ipmi.parse_info,

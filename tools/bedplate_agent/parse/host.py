@@ -76,6 +76,18 @@ def parse_munge(text: str) -> str:
     return found.need("status")
 
 
+def parse_site(text: str) -> dict[str, tuple[int | None, str]]:
+    """Name of a check of the site -> its exit code (none: it did not end), and its first line."""
+    listing = parse_listing(text)
+    if not listing.need("checks").startswith("/"):
+        raise NotUnderstood("it does not say where the site's checks lie")
+    found: dict[str, tuple[int | None, str]] = {}
+    for name, value in listing.under("site").items():
+        code, _, said = value.partition(" ")
+        found[name] = (None if code == "late" else integer(code, name), said)
+    return found
+
+
 def parse_log_tail(text: str) -> list[str]:
     """Lines with errors that a log has since its program began."""
     found = parse_listing(text)
