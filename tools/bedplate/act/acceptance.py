@@ -46,6 +46,7 @@ COMMAND_S = 120.0  # for a script that does little; Slurm's controller may be bu
 SUBMIT_S = 7200.0  # Docker: pulls an image of 25 GB and writes the small data before the container is there
 HASH_RATE = 100_000_000  # bytes/s that a node surely hashes
 INTERVAL_S = 15.0
+LATE_S = 120.0  # Slurm itself ends a job within a minute of its limit
 SILENCE_S = 600.0  # so long a node may be out of reach: its job goes on without us
 PATH_BACK = re.compile(r"[\w.][\w.+-]*(/[\w.][\w.+-]*)*")
 
@@ -264,7 +265,7 @@ class _Asking:
             return f"out of reach for {SILENCE_S:g} s"
         if started is None and now - began > self.wanted.queue_s:
             return f"did not start within {self.wanted.queue_s:g} s ({said or 'look: squeue'})"
-        if started is not None and now - started > self.work.limit_s + COMMAND_S:
+        if started is not None and now - started > self.work.limit_s + LATE_S:
             return f"not back after {now - started:.0f} s, ended; its last words: {said}"
         return ""
 

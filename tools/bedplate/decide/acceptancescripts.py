@@ -176,7 +176,8 @@ exited*|dead*) docker logs {quote(handle)} >> {quote(work.folder)}/job.txt 2>&1
 esac
 else case $state in *"o such"*) echo {GONE} ;; *) echo "$state" >&2; exit 75 ;; esac
 fi
-{_said(work)}"""
+docker logs --tail 1 {quote(handle)} 2>&1 | tail -n 1
+"""
 
     def cancel(self, work: Work, handle: str) -> str:
         return f"docker logs {quote(handle)} >> {quote(work.folder)}/job.txt 2>&1; docker rm --force {quote(handle)}\n"
