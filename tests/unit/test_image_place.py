@@ -5,6 +5,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +14,10 @@ import paramiko
 import pytest
 from click.testing import CliRunner
 
-from bedplate.act import place as placing
-from bedplate.act.place import DIRECTORY, Artifact, Result, Row, place, probe_script, transfer_script
+from bedplate.act.distribution import DIRECTORY, Options, Placed, Result, Row, place
 from bedplate.cli.main import bedplate
 from bedplate.decide.buildrecord import Base, Builder, BuildRecord, Squashfs, record_text
+from bedplate.decide.distribution.engines import Engine
 from bedplate.ledger.store import Ledger
 from bedplate.model.event import Event
 from bedplate.model.faults import BadInput, NodesFailed, Refused
@@ -58,6 +59,9 @@ class Nodes:
     def file(self, node: str) -> Path:
         return self.disks[node] / NAME
 
+    def part(self, node: str, kind: str = "part") -> Path:
+        return self.disks[node] / f".{NAME}.{kind}"
+
     def have(self) -> set[str]:
         return {node for node in self.disks if self.file(node).exists() and self.file(node).read_bytes() == DATA}
 
@@ -65,8 +69,11 @@ class Nodes:
         with Ledger.read(self.site.ledger_url) as ledger:
             return list(ledger.events())
 
-    def results(self) -> dict[str, Result]:
-        return {row.node: row.result for row in place(self.site, "A")}
+    def place(self, names: list[str] | None = None, *, engine: Engine = Engine.SSH) -> Placed:
+        return place(self.site, "A", names, options=Options(engine=engine))
+
+    def results(self, *, engine: Engine = Engine.SSH) -> dict[str, Result]:
+        return {row.node: row.result for row in self.place(engine=engine).rows}
 
 
 @pytest.fixture
@@ -110,19 +117,40 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
         yield running
 
 
-def test_every_node_gets_the_file_under_the_name_of_its_hash(nodes: Nodes) -> None:
+ENGINES = pytest.mark.parametrize("engine", [Engine.SSH, Engine.HTTP, Engine.TORRENT])
+
+
+@ENGINES
+def test_every_node_gets_the_file_under_the_name_of_its_hash(nodes: Nodes, engine: Engine) -> None:
     seen: list[Row] = []
     sent: list[tuple[str, int, int]] = []
-    rows = place(nodes.site, "A", report=seen.append, progress=lambda *step: sent.append(step))
-    assert [(row.node, row.result) for row in rows] == [(name, Result.PLACED) for name in ("n1", "n2", "n3")]
+    placed = place(
+        nodes.site, "A", options=Options(engine=engine), report=seen.append, progress=lambda *step: sent.append(step)
+    )
+    assert [(row.node, row.result, row.engine) for row in placed.rows] == [
+        (name, Result.PLACED, engine) for name in ("n1", "n2", "n3")
+    ]
     assert sorted(row.node for row in seen) == ["n1", "n2", "n3"]
     assert ("n2", len(DATA), len(DATA)) in sent
     assert nodes.have() == {"n1", "n2", "n3"}
     assert nodes.file("n1").stat().st_mode & 0o777 == 0o444
     assert [path.name for path in nodes.disks["n1"].iterdir()] == [NAME]
-    events = nodes.events()
+    *events, summary = nodes.events()
     assert {event.subjects for event in events} == {(f"node:n{number}", "image:lab-small") for number in (1, 2, 3)}
     assert {(event.kind, event.body["squashfs_sha256"]) for event in events} == {("image.placed", f"sha256:{HEX}")}
+    (move,) = placed.moves
+    assert move.source_bytes >= len(DATA), "whoever gives it away gives at least one of it"
+    assert summary.kind == "image.distributed"
+    assert summary.body["moves"][0]["source_bytes"] == move.source_bytes
+    assert summary.body["not_placed"] == {}
+
+
+def test_three_nodes_are_a_swarm_and_two_are_not(nodes: Nodes) -> None:
+    assert {row.engine for row in nodes.place(engine=Engine.AUTO).rows} == {Engine.TORRENT}
+    for name in ("n1", "n2"):
+        nodes.file(name).unlink()
+    assert {row.engine for row in nodes.place(engine=Engine.AUTO).rows} == {None, Engine.HTTP}
+    assert nodes.have() == {"n1", "n2", "n3"}
 
 
 def test_a_node_that_has_the_file_is_left_alone_and_recorded_once(nodes: Nodes) -> None:
@@ -130,113 +158,116 @@ def test_a_node_that_has_the_file_is_left_alone_and_recorded_once(nodes: Nodes) 
     before = nodes.file("n1").stat()
     assert nodes.results() == {"n1": Result.PRESENT, "n2": Result.PLACED, "n3": Result.PLACED}
     assert nodes.file("n1").stat().st_mtime_ns == before.st_mtime_ns
-    assert {event.subjects[0]: event.body["result"] for event in nodes.events()} == {
-        "node:n1": "present", "node:n2": "placed", "node:n3": "placed",
+    assert {event.subjects[0]: event.body.get("result") for event in nodes.events()} == {
+        "node:n1": "present", "node:n2": "placed", "node:n3": "placed", "image:lab-small": None,
     }  # fmt: skip
     assert set(nodes.results().values()) == {Result.PRESENT}
-    assert len(nodes.events()) == 3
+    assert len(nodes.events()) == 4
 
 
+@ENGINES
 @pytest.mark.parametrize("there", [DATA[:-1], DATA[:-1] + b"!", b""])
-def test_a_file_with_the_right_name_and_other_bytes_is_replaced(nodes: Nodes, there: bytes) -> None:
+def test_a_file_with_the_right_name_and_other_bytes_is_replaced(nodes: Nodes, there: bytes, engine: Engine) -> None:
     nodes.file("n1").write_bytes(there)
     nodes.file("n1").chmod(0o444)
-    assert nodes.results()["n1"] is Result.PLACED
+    assert nodes.results(engine=engine)["n1"] is Result.PLACED
     assert "n1" in nodes.have()
 
 
-def test_a_transfer_that_was_cut_off_is_taken_over(nodes: Nodes) -> None:
-    left = nodes.disks["n1"] / f".sha256-{HEX}.part"
-    left.write_bytes(DATA[:1000])
-    assert nodes.results()["n1"] is Result.PLACED
+@pytest.mark.parametrize("engine", [Engine.SSH, Engine.HTTP])
+def test_a_transfer_goes_on_from_where_it_was_cut_off(nodes: Nodes, engine: Engine) -> None:
+    left = nodes.part("n1")
+    left.write_bytes(DATA[:1_000_000])
+    (move,) = nodes.place(["n1"], engine=engine).moves
+    assert "n1" in nodes.have()
     assert not left.exists()
+    assert move.source_bytes < 100_000, "the file's end, and the program with its question"
+
+
+def test_a_swarm_goes_on_from_where_a_node_was_cut_off(nodes: Nodes) -> None:
+    left = nodes.part("n1", "swarm")
+    with left.open("wb") as file:
+        file.write(DATA[:500_000])  # with a hole behind, and the end is there again
+        file.seek(900_000)
+        file.write(DATA[900_000:])
+    (move,) = nodes.place(["n1"], engine=Engine.TORRENT).moves
+    assert "n1" in nodes.have()
+    assert not left.exists()
+    assert move.source_bytes < 800_000
+
+
+@ENGINES
+def test_what_was_left_broken_is_removed_and_fetched_anew(nodes: Nodes, engine: Engine) -> None:
+    for kind in ("part", "swarm"):
+        nodes.part("n1", kind).write_bytes(b"!" * (len(DATA) - 10))
+    assert nodes.results(engine=engine)["n1"] is Result.PLACED
+    assert "n1" in nodes.have()
+    assert [path.name for path in nodes.disks["n1"].iterdir()] == [NAME]
 
 
 def test_only_chosen_nodes_are_visited(nodes: Nodes) -> None:
-    assert [row.node for row in place(nodes.site, "A", ["n2"])] == ["n2"]
+    assert [row.node for row in nodes.place(["n2"]).rows] == ["n2"]
     assert {node for node, _ in nodes.commands} == {"n2"}
     with pytest.raises(BadInput, match="ctl: no node that environment A is for"):
-        place(nodes.site, "A", ["n1", "ctl"])
+        nodes.place(["n1", "ctl"])
 
 
-def test_a_node_that_cannot_be_reached_is_a_row_and_stops_nobody(nodes: Nodes) -> None:
+@ENGINES
+def test_a_node_that_cannot_be_reached_is_a_row_and_stops_nobody(nodes: Nodes, engine: Engine) -> None:
     replace_in(nodes.root / "known_hosts", "[127.0.1.2]", "[127.0.1.99]")
-    rows = {row.node: row for row in place(nodes.site, "A")}
+    rows = {row.node: row for row in nodes.place(engine=engine).rows}
     assert rows["n2"].result is Result.FAILED
     assert "host key of n2" in rows["n2"].why
     assert nodes.have() == {"n1", "n3"}
-    assert {event.subjects[0] for event in nodes.events()} == {"node:n1", "node:n3"}
+    placed = [event for event in nodes.events() if event.kind == "image.placed"]
+    assert {event.subjects[0] for event in placed} == {"node:n1", "node:n3"}
 
 
-def test_a_full_disk_is_a_row_with_the_reason(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def script(what: Artifact) -> str:  # a disk with 10 bytes left, and what df says of it
-        return (
-            transfer_script(what)
-            .replace("$(df --output=avail -B1", "$(printf 'Avail\\n10\\n' #")
-            .replace("# $d | tail -n 1)", "| tail -n 1)")
-        )
-
-    monkeypatch.setattr(placing, "transfer_script", script)
-    rows = place(nodes.site, "A", ["n1"])
-    assert rows[0].why == f"ended with 28: no space in {nodes.disks['n1']}: needs {len(DATA)} bytes, has 10"
-    assert list(nodes.disks["n1"].iterdir()) == []
+@ENGINES
+def test_a_full_disk_is_a_row_with_the_reason(nodes: Nodes, engine: Engine) -> None:
+    with small_disk(nodes.disks["n1"]):
+        rows = {row.node: row for row in nodes.place(engine=engine).rows}
+        assert rows["n1"].why.startswith(f"no space in {nodes.disks['n1']}: needs {len(DATA)} bytes, has ")
+        assert list(nodes.disks["n1"].iterdir()) == []
+    assert rows["n1"].result is Result.FAILED
+    assert nodes.have() == {"n2", "n3"}
 
 
-def test_a_write_that_fails_is_a_row_with_the_reason(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = transfer_script
-    monkeypatch.setattr(placing, "transfer_script", lambda what: original(what).replace("cat > $t", "cat > /dev/full"))
-    rows = place(nodes.site, "A", ["n1"])
-    assert rows[0].result is Result.FAILED
-    assert "No space left on device" in rows[0].why
-    assert nodes.events() == []
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", folder], check=True)
 
 
-def test_a_second_transfer_to_a_node_is_refused_while_one_runs(nodes: Nodes) -> None:
-    part = nodes.disks["n1"] / f".sha256-{HEX}.part"
-    with subprocess.Popen(["flock", part, "-c", "echo held; read x"], stdin=-1, stdout=-1) as holder:
+def test_a_second_transfer_to_a_node_waits_for_the_first(nodes: Nodes) -> None:
+    with subprocess.Popen(["flock", nodes.disks["n1"], "-c", "echo held; read x"], stdin=-1, stdout=-1) as holder:
         assert holder.stdout
+        assert holder.stdin
         assert holder.stdout.readline() == b"held\n"
-        rows = place(nodes.site, "A", ["n1"])
-        holder.communicate(b"\n")
-    assert rows[0].why.endswith("another transfer of this image to this node is running")
-    assert nodes.results()["n1"] is Result.PLACED
+        threading.Timer(3, lambda: (holder.stdin.write(b"\n"), holder.stdin.flush())).start()  # type: ignore[union-attr]
+        (row,) = nodes.place(["n1"]).rows
+    assert row.result is Result.PLACED
 
 
-def test_what_arrives_broken_never_gets_the_final_name(tmp_path: Path) -> None:
-    what = Artifact("lab-small", digest("3"), f"sha256:{HEX}", len(DATA), None)
-    script = transfer_script(what).replace(DIRECTORY, str(tmp_path))
-    for data, said in ((DATA[:-1], "received 1024003 of 1024004 bytes"), (DATA[:-1] + b"!", "received other bytes")):
-        done = subprocess.run(["sh", "-c", script], input=data, capture_output=True, check=False)
-        assert done.returncode == 74
-        assert said in done.stderr.decode()
-        assert list(tmp_path.iterdir()) == []
-
-
-def test_asking_a_node_changes_nothing_on_it(tmp_path: Path) -> None:
-    what = Artifact("lab-small", digest("3"), f"sha256:{HEX}", len(DATA), None)
-    script = probe_script(what).replace(DIRECTORY, str(tmp_path / "images"))
-
-    def asked() -> tuple[int, bytes]:
-        done = subprocess.run(["sh", "-c", script], capture_output=True, check=False)
-        return done.returncode, done.stdout
-
-    assert asked() == (0, b"")
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "images").mkdir()
-    (tmp_path / "elsewhere").write_bytes(DATA)
-    (tmp_path / "images" / NAME).symlink_to(tmp_path / "elsewhere")
-    assert asked() == (0, b"")
-    (tmp_path / "images" / NAME).unlink()
-    (tmp_path / "images" / NAME).write_bytes(DATA)
-    code, out = asked()
-    assert code == 0
-    assert placing.has_artifact(out, what)
+def test_asking_a_node_changes_nothing_on_it(nodes: Nodes) -> None:
+    (nodes.root / "artifacts" / NAME).rename(nodes.root / "artifacts/elsewhere")
+    nodes.file("n1").symlink_to(nodes.root / "artifacts/elsewhere")
+    nodes.file("n2").write_bytes(DATA)
+    nodes.disks["n3"].rmdir()
+    with pytest.raises(BadInput, match="bedplate image import"):  # n1 and n3 lack it, and it is not here
+        nodes.place()
+    assert nodes.file("n1").is_symlink()
+    assert [path.name for path in nodes.disks["n2"].iterdir()] == [NAME]
+    assert not nodes.disks["n3"].exists()
 
 
 def test_a_damaged_artifact_is_not_sent(nodes: Nodes) -> None:
     (nodes.root / "artifacts" / NAME).write_bytes(DATA[:-1] + b"!")
     with pytest.raises(Refused, match="does not have the bytes"):
-        place(nodes.site, "A")
+        nodes.place()
     assert nodes.have() == set()
 
 
@@ -246,7 +277,7 @@ def test_nodes_that_have_it_need_no_artifact_here(nodes: Nodes) -> None:
     assert set(nodes.results().values()) == {Result.PRESENT}
     nodes.file("n1").unlink()
     with pytest.raises(BadInput, match="bedplate image import"):
-        place(nodes.site, "A")
+        nodes.place()
 
 
 def test_an_interrupted_placing_records_what_is_done(nodes: Nodes) -> None:
@@ -256,27 +287,27 @@ def test_an_interrupted_placing_records_what_is_done(nodes: Nodes) -> None:
 
     nodes.file("n1").write_bytes(DATA)
     with pytest.raises(KeyboardInterrupt):
-        place(nodes.site, "A", ["n1", "n2"], report=interrupt)
+        place(nodes.site, "A", ["n1", "n2"], options=Options(engine=Engine.SSH), report=interrupt)
     assert sorted(event.subjects[0] for event in nodes.events()) == ["node:n1", "node:n2"]
 
 
 def test_the_example_site_is_refused(nodes: Nodes) -> None:
     replace_in(nodes.root / "fleet.yml", "site: sample", "site: sample\nexample: true")
     with pytest.raises(Refused, match="place the image of A"):
-        place(nodes.site, "A")
+        nodes.place()
     assert nodes.commands == []
 
 
 def test_without_lock_and_import_there_is_nothing_to_place(nodes: Nodes) -> None:
     (nodes.root / "builds/lab-small.json").unlink()
     with pytest.raises(BadInput, match="neither a lock nor an imported image"):
-        place(nodes.site, "A")
+        nodes.place()
 
 
 def test_the_command_prints_rows_and_fails_if_a_node_failed(nodes: Nodes) -> None:
     def invoke(*words: str) -> list[tuple[str, str, str | None]]:
         command = ["--site", str(nodes.root), "image", "place", "A", "--json", *words]
-        rows = json.loads(CliRunner().invoke(bedplate, command, catch_exceptions=False).stdout)
+        rows = json.loads(CliRunner().invoke(bedplate, command, catch_exceptions=False).stdout)["nodes"]
         assert all(isinstance(row["seconds"], int) for row in rows)
         return [(row["node"], row["result"], row["why"]) for row in rows]
 

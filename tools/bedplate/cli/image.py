@@ -1,29 +1,22 @@
 """`bedplate image`: build, publish, import and place the image of an environment."""
 
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from bedplate.act import image as images
-from bedplate.act import place as placing
 from bedplate.act.image import Asked, Outcome
-from bedplate.act.place import Row
-from bedplate.cli.names import node_names
+from bedplate.cli import place
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.decide.buildrecord import Stage
 from bedplate.decide.images import lint as lints
 from bedplate.decide.images import uri as names
 from bedplate.decide.images.rules import all_rules
 from bedplate.decide.reference import Reference
-from bedplate.model.faults import BadInput, Fault, NodesFailed, Refused
+from bedplate.model.faults import BadInput, Fault, Refused
 from bedplate.sources import checkout as checkouts
 from bedplate.sources import definition, uv
 from bedplate.sources.site import Site, open_site, shown
@@ -44,6 +37,10 @@ def image() -> None:
       bedplate lock A
       bedplate image place A
     """
+
+
+image.add_command(place.place)
+image.add_command(place.gc)
 
 
 @image.command()
@@ -88,36 +85,6 @@ def import_(root: Path, env: str, as_json: bool) -> None:
       bedplate image import A
     """
     _stage(images.import_, root, env, as_json)
-
-
-@image.command()
-@env_argument
-@click.option("--nodes", metavar="NODESET", help="Only these, as in n[1-4]; else all that ENV is for.")
-@click.option(
-    "--width", type=click.IntRange(1, 64), default=placing.WIDTH, show_default=True, help="Transfers at once."
-)
-@json_option
-@click.pass_obj
-def place(root: Path, env: str, nodes: str | None, width: int, as_json: bool) -> None:
-    """Bring the squashfs of ENV to the disks of its nodes.
-
-    What is there already stays.
-    The lock of ENV says which one; without a lock it is the one imported last. Exit 4 if a node failed.
-
-    \b
-    Example:
-      bedplate image place A --nodes n[1-4]
-    """
-    site = open_site(root)
-    names = node_names(site, nodes) if nodes is not None else None
-    with _transfers() as (progress, report):
-        rows = placing.place(site, env, names, width=width, progress=progress, report=report)
-    if as_json:
-        print_json([{"node": r.node, "result": r.result, "seconds": r.seconds, "why": r.why or None} for r in rows])
-    else:
-        print_table(["node", "result", "seconds", "why"], [(r.node, r.result, r.seconds, r.why) for r in rows])
-    if failed := [row.node for row in rows if row.result is placing.Result.FAILED]:
-        raise NodesFailed(f"{len(failed)} of {len(rows)} nodes do not have the image: {', '.join(failed)}")
 
 
 @image.command()
@@ -357,36 +324,3 @@ def _shown(site: Site, asked: Asked) -> dict[str, object]:
         "record": asked.record.document() if asked.record else None,
         "record_file": str(images.record_path(site, asked.image.name)),
     }
-
-
-@contextmanager
-def _transfers() -> Iterator[tuple[placing.Watch, Callable[[Row], None]]]:
-    """What shows transfers on stderr: bars in a terminal, else a line when a node is done."""
-    if not sys.stderr.isatty():
-        yield (lambda _node, _sent, _size: None), _say_row
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        tasks: dict[str, Any] = {}
-        lock = threading.Lock()
-
-        def progress(node: str, sent: int, size: int) -> None:
-            with lock:  # worker threads call this
-                if node not in tasks:
-                    tasks[node] = bars.add_task(node, total=size)
-            bars.update(tasks[node], completed=sent)
-
-        def report(row: Row) -> None:
-            if row.node in tasks:
-                bars.remove_task(tasks.pop(row.node))
-            bars.console.print(_row_text(row), highlight=False)
-
-        yield progress, report
-
-
-def _say_row(row: Row) -> None:
-    click.echo(_row_text(row), err=True)
-
-
-def _row_text(row: Row) -> str:
-    return f"{row.node}: {row.result}" + (f": {row.why}" if row.why else "")
