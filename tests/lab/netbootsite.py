@@ -117,7 +117,7 @@ groups:
   controller: {{nodes: "{CONTROLLER}", kind: controller}}
   training: {{nodes: "{GOOD.name}", kind: secure, partition: training}}
   spare: {{nodes: "{WRONG_DISK.name}", kind: plain, partition: spare}}
-  old: {{nodes: "{LEGACY.name}", kind: legacy, partition: old}}
+  cpu: {{nodes: "{LEGACY.name}", kind: legacy, partition: cpu}}
 """
 
 
