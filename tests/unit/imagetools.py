@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bedplate.act import enroot
-from bedplate.act.builders import buildah
+from bedplate.act.builders import buildah, builder, buildkit
 from bedplate.act.image import building, pushing, state
 from bedplate.process import Finished, ProcessFailed
 from bedplate.sources.registry import DOCKER_MANIFEST, Registry
@@ -27,6 +27,7 @@ class Tools:
         self.fails = ""  # calls with these words in them fail
         self.says = ""  # with this
         self.cuts_off = False
+        self.last_id = ""
         self.images: dict[str, bytes] = {}  # buildah's storage: image id -> config
 
     def run(
@@ -56,6 +57,8 @@ class Tools:
         for beginning, answer in (
             ("buildah --version", lambda *_: "buildah version 1.39.3 (image-spec 1.1.0, runtime-spec 1.2.0)\n"),
             ("skopeo --version", lambda *_: "skopeo version 1.18.0\n"),
+            ("docker buildx version", self.no_program),
+            ("git --version", lambda *_: "git version 2.39.5\n"),
             ("enroot version", lambda *_: "4.1.2\n"),
             ("buildah bud", self.bud),
             ("buildah push", self.export),
@@ -68,15 +71,24 @@ class Tools:
                 return answer
         raise AssertionError(f"no program does {words}")
 
+    @staticmethod
+    def no_program(words: list[str], _env: Mapping[str, str]) -> str:
+        raise ProcessFailed(Finished(tuple(words), 127, "", "not found"), f"no program {words[0]}")
+
     def bud(self, words: list[str], _env: Mapping[str, str]) -> str:
-        inputs = [word for word in words if "=" in word] + [words[words.index("--timestamp") + 1]]
-        context = Path(words[-1])
-        for path in sorted(context.rglob("*")):
-            inputs += [str(path.relative_to(context)), oct(path.stat().st_mode)]
-            inputs += [path.read_text()] if path.is_file() else []
-        config = json.dumps(inputs).encode()
+        named = [word for at, word in enumerate(words) if words[at - 1] == "--build-context"]
+        inputs = [word for word in words if "=" in word and word not in named]
+        inputs.append(words[words.index("--timestamp") + 1])
+        others = [Path(word.partition("=")[2]) for word in named if "://" not in word]
+        for context in (Path(words[-1]), *others):
+            for path in sorted(context.rglob("*")):
+                inputs += [str(path.relative_to(context)), oct(path.stat().st_mode)]
+                inputs += [path.read_text()] if path.is_file() else []
+        labels = dict(word.split("=", 1) for at, word in enumerate(words) if words[at - 1] == "--label")
+        said = {"architecture": "amd64", "os": "linux", "config": {"Labels": labels}, "rootfs": {"diff_ids": []}}
+        config = json.dumps(said | {"made_of": inputs}).encode()
         name = hashlib.sha256(config).hexdigest()
-        self.images[name] = config
+        self.images[name], self.last_id = config, name
         Path(words[words.index("--iidfile") + 1]).write_text(f"sha256:{name}")
         return "STEP 1/1: built\n"
 
@@ -93,7 +105,9 @@ class Tools:
     def convert(self, words: list[str], _env: Mapping[str, str]) -> str:
         folder = Path(words[-1].removeprefix("dir:"))
         folder.mkdir()
-        digest = "sha256:" + hashlib.sha256(Path(words[-2].split(":")[1], "config").read_bytes()).hexdigest()
+        config = Path(words[-2].split(":")[1], "config").read_bytes()
+        digest = "sha256:" + hashlib.sha256(config).hexdigest()
+        (folder / digest.removeprefix("sha256:")).write_bytes(config)
         manifest = {"schemaVersion": 2, "mediaType": DOCKER_MANIFEST, "config": {"digest": digest}, "layers": []}
         (folder / "manifest.json").write_text(json.dumps(manifest))
         return ""
@@ -120,7 +134,7 @@ class Tools:
 
 def install(monkeypatch: pytest.MonkeyPatch, tools: Tools | None = None) -> Tools:
     tools = tools or Tools()
-    for module in (buildah, enroot, pushing):
+    for module in (buildah, buildkit, builder, enroot, pushing):
         monkeypatch.setattr(module, "run", tools.run)
     return tools
 

@@ -20,6 +20,7 @@ from bedplate.model.image import parse_image
 from unit.lock_sample import digest
 
 COMMIT, OTHER = "a" * 40, "b" * 40
+OWN = "ARG BASE\nFROM ${BASE}\nCOPY --from=built-from built-from.json /opt/\n"
 PINNED = f"FROM nvcr.io/nvidia/pytorch:26.06-py3@{digest('1')} AS main\n"
 
 # Each trap of the upstream recipe (docker/Dockerfile.ci.dev of core_v0.19.0), in words of our own.
@@ -259,8 +260,7 @@ def test_what_an_upstream_recipe_says_otherwise_than_its_definition_is_found(
 
 def test_a_definition_without_a_digest_is_found_and_so_is_an_upstream_that_nobody_looked_at() -> None:
     image = parse_image(DEFINITION.replace(digest("1"), "unknown"), "image.yml")
-    own = "ARG BASE\nFROM ${BASE}\n"
-    recipe = read_recipe(own, "Dockerfile", role=Role.OWN, given=own_arguments(image), image=image)
+    recipe = read_recipe(OWN, "Dockerfile", role=Role.OWN, given=own_arguments(image), image=image)
     findings = lint([recipe])
     assert [(f.rule, f.fault.line) for f in findings] == [("DEFINITION-UNKNOWN", 3), ("UPSTREAM-UNSEEN", 4)]
     assert "skopeo inspect --raw docker://nvcr.io/nvidia/pytorch:26.06-py3 | sha256sum" in str(findings[0])
@@ -295,7 +295,7 @@ def definition(tmp_path: Path, upstream: Path) -> Path:
     folder = tmp_path / "train"
     folder.mkdir()
     (folder / "image.yml").write_text(DEFINITION.replace(COMMIT, git(upstream, "rev-parse", "HEAD").strip()))
-    (folder / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\n")
+    (folder / "Dockerfile").write_text(OWN)
     return folder
 
 

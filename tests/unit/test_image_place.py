@@ -34,7 +34,8 @@ NAME = f"sha256-{HEX}.sqsh"
 RECORD = (
     BuildRecord(
         name="lab-small", definition_sha256=digest("1"), repository="registry.lab:5443/lab/small",
-        base=Base("registry.lab:5443/base/debian", digest("7")), builder=Builder("buildah", "1.39.3", "1.18.0"),
+        base=Base("registry.lab:5443/base/debian", digest("7"), digest("7")),
+        builder=Builder("buildah", "1.39.3", {"skopeo": "1.18.0"}),
         index_digest=None, manifest_digest=digest("3"), config_digest=digest("4"), media_type="m",
         built_at="2026-11-02T09:14:03Z",
     )

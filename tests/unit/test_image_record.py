@@ -32,8 +32,8 @@ BUILT = BuildRecord(
     name="lab-small",
     definition_sha256=digest("1"),
     repository="registry.lab:5443/lab/small",
-    base=Base("registry.lab:5443/base/debian", digest("2")),
-    builder=Builder("buildah", "1.39.3", "1.18.0"),
+    base=Base("registry.lab:5443/base/debian", digest("2"), digest("a")),
+    builder=Builder("buildah", "1.39.3", {"skopeo": "1.18.0"}),
     index_digest=None,
     manifest_digest=digest("3"),
     config_digest=digest("4"),
@@ -75,7 +75,8 @@ def changed(**changes: Any) -> str:
         ("", "no JSON"),
         ("[]", "no build record but list"),
         ("[" * 100_000, "no JSON"),
-        (changed(schema=2), "schema"),
+        (changed(schema=3), "schema"),
+        (changed(schema=1), "schema 1, which an earlier bedplate wrote"),
         (changed(manifest_digest="sha256:12"), "manifest_digest"),
         (changed(manifest_digest=digest("3") + "\n"), "manifest_digest"),
         (changed(config_digest=None), "config_digest"),
@@ -177,4 +178,4 @@ def test_a_real_squashfs_is_whole_and_its_cut_off_copy_is_not(tmp_path: Path) ->
 
 
 def test_a_record_of_another_builder_is_another_record() -> None:
-    assert record_text(replace(BUILT, builder=Builder("buildah", "1.40.0", "1.18.0"))) != record_text(BUILT)
+    assert record_text(replace(BUILT, builder=Builder("buildah", "1.40.0", {"skopeo": "1.18.0"}))) != record_text(BUILT)

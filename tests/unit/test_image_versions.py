@@ -1,8 +1,6 @@
 """A built image in which other versions are found than its definition expects is refused."""
 
-import io
 import json
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +9,11 @@ import pytest
 from bedplate.act import image as images
 from bedplate.act.builders.contents import files_of
 from bedplate.decide.images.versions import LARGEST_BYTES, Held, held, version_faults, wanted
-from bedplate.model.canonical import sha256
 from bedplate.model.faults import BadInput, BedplateError, Refused
 from bedplate.model.image import parse_image
 from bedplate.sources.site import open_site
-from unit.imagetools import Tools, install, registry_without_tls
+from unit.imagetools import install, registry_without_tls
+from unit.layered import Layered, layer, write_image
 from unit.lock_sample import digest
 from unit.registryd import registry
 from unit.site_sample import write_site
@@ -91,31 +89,9 @@ def test_every_other_version_is_told_with_the_file_that_says_so(change: dict[str
 # --- layers --------------------------------------------------------------------------------------------------------
 
 
-def layer(files: dict[str, str], *, links: dict[str, str] | None = None) -> bytes:
-    raw_tar = io.BytesIO()
-    with tarfile.open(fileobj=raw_tar, mode="w:gz") as tar:
-        for path, text in files.items():
-            member = tarfile.TarInfo(path)
-            member.size = len(text.encode())
-            tar.addfile(member, io.BytesIO(text.encode()))
-        for path, target in (links or {}).items():
-            member = tarfile.TarInfo(path)
-            member.type, member.linkname = tarfile.SYMTYPE, target
-            tar.addfile(member)
-    return raw_tar.getvalue()
-
-
 def test_a_layer_in_another_compression_is_no_pass(tmp_path: Path) -> None:
     with pytest.raises(BedplateError, match="cannot be read"):
         read(write_image(tmp_path / "a", b"(\xb5/\xfd zstd"))
-
-
-def write_image(folder: Path, *layers: bytes) -> Path:
-    folder.mkdir(exist_ok=True)
-    for data in layers:
-        (folder / sha256(data).removeprefix("sha256:")).write_bytes(data)
-    (folder / "manifest.json").write_text(json.dumps({"layers": [{"digest": sha256(data)} for data in layers]}))
-    return folder
 
 
 def read(image: Path) -> set[str]:
@@ -175,23 +151,6 @@ def test_a_file_that_is_larger_than_any_of_its_kind_is_refused(tmp_path: Path) -
 # --- the build -----------------------------------------------------------------------------------------------------
 
 
-class Layered(Tools):
-    """Builds an image of one layer with given files."""
-
-    def __init__(self, files: dict[str, str]) -> None:
-        super().__init__()
-        self.files = files
-
-    def convert(self, words: list[str], env: object) -> str:
-        super().convert(words, env)  # type: ignore[arg-type]
-        folder = Path(words[-1].removeprefix("dir:"))
-        manifest = json.loads((folder / "manifest.json").read_text())
-        write_image(folder, layer(self.files))
-        layers = json.loads((folder / "manifest.json").read_text())["layers"]
-        (folder / "manifest.json").write_text(json.dumps(manifest | {"layers": layers}))
-        return ""
-
-
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with registry() as shelf:
@@ -228,7 +187,7 @@ def test_an_image_with_other_versions_is_refused_and_nothing_of_it_is_kept(
         images.push(open_site(site), "A")
 
 
-def test_what_nobody_knows_and_what_is_not_built_here_is_refused_before_anything_runs(
+def test_what_nobody_knows_and_what_nothing_takes_is_refused_before_anything_runs(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tools = use(monkeypatch, BASELINE)
@@ -246,6 +205,7 @@ layers:
     with pytest.raises(BadInput) as caught:
         images.build(open_site(site), "A")
     assert [(fault.line, fault.found.partition(":")[0]) for fault in caught.value.faults] == [
-        (3, "base.digest"), (9, "upstream"), (12, "upstream.commit"), (15, "layers[0]"),
+        (None, "takes nothing from built-from"), (None, "takes nothing from source-ops"),
+        (3, "base.digest"), (12, "upstream.commit"),
     ]  # fmt: skip
     assert tools.calls == []

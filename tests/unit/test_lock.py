@@ -299,8 +299,8 @@ def built(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Built]:
         manifest = {"mediaType": DOCKER_MANIFEST, "config": {"digest": digest("6")}, "layers": []}
         record = BuildRecord(
             name="lab-small", definition_sha256=images.definition_sha256(asks, "images/a"),
-            repository=f"{shelf.address}/lab/small", base=Base(f"{shelf.address}/base/debian", digest("7")),
-            builder=Builder("buildah", "1", "1"), index_digest=None, manifest_digest=shelf.put(manifest),
+            repository=f"{shelf.address}/lab/small", base=Base(f"{shelf.address}/base/debian", digest("7"), digest("7")),
+            builder=Builder("buildah", "1", {"skopeo": "1"}), index_digest=None, manifest_digest=shelf.put(manifest),
             config_digest=digest("6"), media_type=DOCKER_MANIFEST, built_at="2026-11-02T09:14:03Z",
             pushed_at="2026-11-02T09:15:03Z", imported_at="2026-11-02T09:16:03Z",
             squashfs=Squashfs(digest("8"), 9, f"artifacts/sha256-{'8' * 64}.sqsh", "t", "o", "docker://x#lab/small"),

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from bedplate.act import image as images
+from bedplate.act.builders.choice import BUILDERS
 from bedplate.act.image import Asked, Outcome
 from bedplate.cli import place
 from bedplate.cli.output import json_option, print_json, print_table
-from bedplate.decide.buildrecord import Stage
+from bedplate.decide.buildrecord import Beside, BuildRecord, Source, Stage
 from bedplate.decide.images import lint as lints
 from bedplate.decide.images import uri as names
 from bedplate.decide.images.rules import all_rules
@@ -45,18 +47,30 @@ image.add_command(place.gc)
 
 @image.command()
 @env_argument
+@click.option(
+    "--checkout",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    help="Checkout of the definition's upstream.  [default: fetched, and kept below builds/git]",
+)
+@click.option("--builder", type=click.Choice(list(BUILDERS)), help="Which one builds.  [default: the first that can]")
+@click.option("--twice", is_flag=True, help="Build again, and say whether the digest is the same, or what differs.")
 @json_option
 @click.pass_obj
-def build(root: Path, env: str, as_json: bool) -> None:
+def build(  # noqa: PLR0917  click's order
+    root: Path, env: str, checkout: Path | None, builder: str | None, twice: bool, as_json: bool
+) -> None:
     """Build the image of ENV from its definition, and record it.
 
-    An image that was built from the same definition is left as it is.
+    An image that was built from the same definition is left as it is. Of a checkout only git's commit is read, never
+    the worktree; its tag must be the commit that the definition says.
 
     \b
     Example:
       bedplate image build A
+      bedplate image build A --checkout ~/Megatron-LM --builder buildkit
+      bedplate image build A --twice
     """
-    _stage(images.build, root, env, as_json)
+    _stage(partial(images.build, checkout=checkout, builder=builder, twice=twice), root, env, as_json)
 
 
 @image.command()
@@ -106,16 +120,7 @@ def show(root: Path, env: str, as_json: bool) -> None:
     record = asked.record
     rows: list[tuple[str, Any]] = [("image", asked.image.name), ("definition", _definition(asked))]
     if record:
-        rows += [
-            ("base", f"{record.base.reference}@{record.base.digest}"),
-            ("builder", f"{record.builder.name} {record.builder.version}, skopeo {record.builder.skopeo}"),
-            ("reference", record.reference),
-            ("config", record.config_digest),
-            ("media type", record.media_type),
-            ("built", record.built_at),
-            ("pushed", record.pushed_at or "no"),
-            ("imported", record.imported_at or "no"),
-        ]
+        rows += _record_rows(record)
         if record.squashfs:
             rows += [
                 ("squashfs", record.squashfs.sha256),
@@ -303,6 +308,36 @@ def _stage(do: Callable[..., Outcome], root: Path, env: str, as_json: bool) -> N
         print_json({"did": outcome.did, "says": outcome.says, "record": outcome.record.document()})
     else:
         click.echo(outcome.says if outcome.did else f"{outcome.says} (nothing to do)")
+
+
+def _record_rows(record: BuildRecord) -> list[tuple[str, Any]]:
+    programs = [f"{record.builder.name} {record.builder.version}", *map(" ".join, record.builder.programs.items())]
+    sources = [(source.name, f"{source.repository} {source.commit}") for source in _sources(record)]
+    reproduced = record.reproduced.answer + (f": {record.reproduced.says}" if record.reproduced.says else "")
+    return [
+        ("base", f"{record.base.reference}@{record.base.digest}"),
+        ("builder", ", ".join(programs)),
+        ("network", ", ".join(f"{step.name} {step.network}" for step in record.steps)),
+        *sources,
+        *(("made empty", path) for step in record.steps for path in step.made_empty),
+        *((f"holds {name}", version) for name, version in record.versions.items()),
+        ("reproduced", reproduced),
+        ("reference", record.reference),
+        ("config", record.config_digest),
+        ("media type", record.media_type),
+        *((what, beside.path) for what, beside in _beside(record) if beside),
+        ("built", record.built_at),
+        ("pushed", record.pushed_at or "no"),
+        ("imported", record.imported_at or "no"),
+    ]
+
+
+def _sources(record: BuildRecord) -> list[Source]:
+    return [source for source in (record.upstream, *record.sources) if source]
+
+
+def _beside(record: BuildRecord) -> list[tuple[str, Beside | None]]:
+    return [("log", record.log), ("provenance", record.provenance), ("sbom", record.sbom)]
 
 
 def _definition(asked: Asked) -> str:

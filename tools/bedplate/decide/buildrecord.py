@@ -5,12 +5,15 @@ builds/NAME.json, one image one file, written whole after each stage:
 - pushed: the registry has answered with exactly these bytes (`pushed_at`);
 - imported: the squashfs made from the registry's image lies beside the site (`squashfs`, `imported_at`).
 A stage is never done before the one above it, and building again forgets the later ones.
+
+A record says what was built from which bytes, never that a rebuild is the same: `reproduced` is `yes` only where the
+image was built twice and both had one digest.
 """
 
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -21,7 +24,7 @@ from bedplate.model.faults import BadInput, Fault
 from bedplate.model.schema import Strict
 from bedplate.model.text import dotted, parse_yaml
 
-SCHEMA = 1
+SCHEMA = 2
 _REMEDY = "a build record is written by `bedplate image`, never by hand: build the image again"
 AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
@@ -34,19 +37,84 @@ class Stage(StrEnum):
     IMPORTED = "imported"
 
 
+class Answer(StrEnum):
+    """Whether a second build gave the same digest."""
+
+    YES = "yes"
+    NO = "no"
+    NOT_TRIED = "not tried"
+
+
 @dataclass(frozen=True)
 class Base:
+    """digest: what the definition pins, an index's where there is one; manifest_digest: of the platform, out of it."""
+
     reference: str
     digest: str
+    manifest_digest: str
 
 
 @dataclass(frozen=True)
 class Builder:
-    """The programs that made the bytes: the same inputs give the same digest with the same versions only."""
+    """The programs that made the bytes: the same inputs give the same digest with the same versions only.
+
+    programs: what else had a hand in it (skopeo, git), with its version.
+    """
 
     name: str
     version: str
-    skopeo: str
+    programs: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One Dockerfile that was built: `upstream`, then `image`.
+
+    contexts: other directories that it takes files from, by name, with their hashes. made_empty: directories that were
+    made because the Dockerfile copies them and the commit lacks them. network: what RUN could reach.
+    """
+
+    name: str
+    dockerfile: str
+    target: str | None
+    arguments: Mapping[str, str]
+    network: str
+    context_sha256: str
+    contexts: Mapping[str, str] = field(default_factory=dict)
+    made_empty: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A commit that is in the image. head: `git rev-parse HEAD` of the checkout; tree: git's hash of the files.
+
+    name: of the context. left_out: paths of the commit that git hands out to nobody.
+    """
+
+    name: str
+    repository: str
+    commit: str
+    head: str
+    tree: str
+    tag: str | None = None
+    toolkit: str | None = None
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A file beside the record; path: relative to the site."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """says: what differs first, and why that is likely."""
+
+    answer: Answer = Answer.NOT_TRIED
+    says: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,6 +141,17 @@ class BuildRecord:
     config_digest: str
     media_type: str
     built_at: str
+    platform: str = "linux/amd64"
+    diff_ids: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    upstream: Source | None = None
+    sources: tuple[Source, ...] = ()
+    lockfiles: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    reproduced: Reproduced = Reproduced()
+    log: Beside | None = None
+    provenance: Beside | None = None
+    sbom: Beside | None = None
     squashfs: Squashfs | None = None
     pushed_at: str | None = None
     imported_at: str | None = None
@@ -101,7 +180,8 @@ class BuildRecord:
         return replace(self, squashfs=None, imported_at=None) if stage is Stage.PUSHED else self
 
     def document(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, **asdict(self)}
+        document: dict[str, Any] = json.loads(json.dumps({"schema": SCHEMA, **asdict(self)}))  # lists, as it is read
+        return document
 
 
 def definition_sha256(image_yml: str, files: Mapping[str, bytes], executable: Collection[str] = ()) -> str:
@@ -128,18 +208,52 @@ def record_text(record: BuildRecord) -> str:
 
 type _Digest = Annotated[str, StringConstraints(pattern=f"^{DIGEST.pattern}$")]
 type _At = Annotated[str, StringConstraints(pattern=f"^{AT.pattern}$")]
+type _Commit = Annotated[str, StringConstraints(pattern="^[0-9a-f]{40}$")]
 type _Text = Annotated[str, StringConstraints(min_length=1)]
 
 
 class _Base(Strict):
     reference: _Text
     digest: _Digest
+    manifest_digest: _Digest
 
 
 class _Builder(Strict):
     name: _Text
     version: _Text
-    skopeo: _Text
+    programs: dict[str, _Text]
+
+
+class _Step(Strict):
+    name: _Text
+    dockerfile: _Text
+    target: _Text | None
+    arguments: dict[str, str]
+    network: Literal["none", "host"]
+    context_sha256: _Digest
+    contexts: dict[str, _Digest]
+    made_empty: list[_Text]
+
+
+class _Source(Strict):
+    name: _Text
+    repository: _Text
+    commit: _Commit
+    head: _Commit
+    tree: _Commit
+    tag: _Text | None
+    toolkit: _Text | None
+    left_out: list[_Text]
+
+
+class _Beside(Strict):
+    path: Annotated[str, StringConstraints(pattern=r"^builds/[A-Za-z0-9._/-]+$")]
+    sha256: _Digest
+
+
+class _Reproduced(Strict):
+    answer: Literal["yes", "no", "not tried"]
+    says: str
 
 
 class _Squashfs(Strict):
@@ -153,7 +267,7 @@ class _Squashfs(Strict):
 
 class _Record(Strict):
     # `schema` shadows a method of BaseModel
-    schema_: Annotated[Literal[1], Field(alias="schema")]
+    schema_: Annotated[Literal[2], Field(alias="schema")]
     name: _Text
     definition_sha256: _Digest
     repository: _Text
@@ -163,6 +277,17 @@ class _Record(Strict):
     manifest_digest: _Digest
     config_digest: _Digest
     media_type: _Text
+    platform: _Text
+    diff_ids: list[_Digest]
+    steps: list[_Step]
+    upstream: _Source | None
+    sources: list[_Source]
+    lockfiles: dict[str, _Digest]
+    versions: dict[str, _Text]
+    reproduced: _Reproduced
+    log: _Beside | None
+    provenance: _Beside | None
+    sbom: _Beside | None
     squashfs: _Squashfs | None
     built_at: _At
     pushed_at: _At | None
@@ -191,6 +316,8 @@ def read_record(document: Mapping[str, Any], file: str) -> BuildRecord:
     Raises:
         BadInput: every fault of it.
     """
+    if document.get("schema") == 1:
+        raise BadInput([Fault(file, None, "schema 1, which an earlier bedplate wrote", "build the image again")])
     try:
         shape = _Record.model_validate(document)
     except ValidationError as wrong:
@@ -211,5 +338,15 @@ def read_record(document: Mapping[str, Any], file: str) -> BuildRecord:
         **{key: value for key, value in said.items() if key != "schema_"},
         "base": Base(**said["base"]),
         "builder": Builder(**said["builder"]),
+        "diff_ids": tuple(said["diff_ids"]),
+        "steps": tuple(Step(**{**step, "made_empty": tuple(step["made_empty"])}) for step in said["steps"]),
+        "upstream": _source(said["upstream"]) if said["upstream"] else None,
+        "sources": tuple(map(_source, said["sources"])),
+        "reproduced": Reproduced(Answer(said["reproduced"]["answer"]), said["reproduced"]["says"]),
+        **{key: Beside(**said[key]) if said[key] else None for key in ("log", "provenance", "sbom")},
         "squashfs": Squashfs(**said["squashfs"]) if said["squashfs"] else None,
     })  # fmt: skip
+
+
+def _source(said: Mapping[str, Any]) -> Source:
+    return Source(**{**said, "left_out": tuple(said["left_out"])})

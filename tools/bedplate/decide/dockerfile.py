@@ -2,10 +2,12 @@
 
 A FROM with a tag, a default for BASE, a file from another image or an address would be a second place that
 says what the image is made of, and one that changes by itself. What RUN fetches is not seen here.
+What image.yml brings besides (upstream, sources) is a context with a name: one that nothing takes files from is missing
+in the image, and a fault.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from bedplate.model.faults import Fault
@@ -63,9 +65,13 @@ def instructions(text: str) -> Iterator[Instruction]:
         yield Instruction(number, name.upper(), tuple(words), tuple(source), tuple(documents))
 
 
-def dockerfile_faults(text: str, file: str) -> list[Fault]:
-    """Every instruction that takes something without a digest."""
+def dockerfile_faults(text: str, file: str, contexts: Collection[str] = (), taken: Collection[str] = ()) -> list[Fault]:
+    """Every instruction that takes something without a digest, and every context of `taken` that none takes files from.
+
+    contexts: the names that --from= may have besides stages.
+    """
     faults: list[Fault] = []
+    unused = set(taken)
     stages: list[str] = []  # lower case, as builders compare them
     from_base = False
 
@@ -83,20 +89,28 @@ def dockerfile_faults(text: str, file: str) -> list[Fault]:
             named = [word.lower() for word in one.arguments[1:]]
             stages.append(named[1] if len(named) > 1 and named[0] == "as" else str(len(stages)))
         else:
-            for outside in _foreign(one, stages):
+            unused -= set(_froms(one))
+            for outside in _foreign(one, [*stages, *contexts]):
                 wrong(one, f"{one.name} takes files from {outside}, which is not pinned", "take them from a stage")
             checked = any(flag.startswith("--checksum=sha256:") for flag in one.flags)
             if one.name == "ADD" and _URL.search(" ".join(one.arguments)) and not checked:
                 wrong(one, "ADD of an address without --checksum=sha256:…", "put the file beside the Dockerfile")
     if not from_base:
         faults.append(Fault(file, None, "no FROM ${BASE}", "begin with ARG BASE, FROM ${BASE}"))
+    faults += [
+        Fault(file, None, f"takes nothing from {name}", f"write COPY --from={name} . /opt/…") for name in sorted(unused)
+    ]
     return faults
 
 
 def _foreign(instruction: Instruction, stages: list[str]) -> Iterator[str]:
-    """Images that --from= or --mount=…,from= names and that are no stage of this file."""
+    """Images that --from= or --mount=…,from= names and that are no stage of this file, nor one of its contexts."""
+    for found in _froms(instruction):
+        position = found.isdigit() and int(found) < len(stages)
+        if found.lower() not in stages and not position and found not in _BASE:
+            yield found
+
+
+def _froms(instruction: Instruction) -> Iterator[str]:
     for flag in instruction.flags:
-        for found in re.findall(r"(?:^--|,)from=([^,\s]+)", flag.replace("--mount=", ",")):
-            position = found.isdigit() and int(found) < len(stages)
-            if found.lower() not in stages and not position and found not in _BASE:
-                yield found
+        yield from re.findall(r"(?:^--|,)from=([^,\s]+)", flag.replace("--mount=", ","))

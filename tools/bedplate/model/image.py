@@ -2,6 +2,8 @@
 
 - What nobody knows yet is written `unknown`: such a definition is read and linted, and never built.
 - What the image must hold (`expects`) is compared with what is found in the built one (decide/images/versions.py).
+- Its Dockerfile takes what is not in its own directory from contexts with a name (`COPY --from=NAME`): `upstream` and
+  `source-NAME` are the files of a commit, `built-from` is one file that names every commit.
 """
 
 import re
@@ -20,6 +22,7 @@ from bedplate.model.wording import exact_faults, inner_path, matching
 UNKNOWN = "unknown"
 COMMIT = re.compile(r"[0-9a-f]{40}")
 CUDA = "cuda"  # the name in `expects` that toolkits of layers are compared with
+UPSTREAM, BUILT_FROM = "upstream", "built-from"  # contexts by which a definition's Dockerfile gets at them
 _ARGUMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TAG = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"
 _REPOSITORY = r"[a-z0-9.-]+(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+"
@@ -43,6 +46,13 @@ _stage = matching(
     re.compile(r"[A-Za-z][A-Za-z0-9._-]*"), "stage", "a name that a FROM of the Dockerfile gives: AS NAME"
 )
 _version = matching(re.compile(_VERSION), "version", "the exact version, as the image itself says it")
+_pin = matching(
+    re.compile(rf"{_REPOSITORY}:{_TAG}|https?://[^\s#]+"),
+    "image with a tag, nor an address",
+    "HOST/PATH:TAG in full (docker.io/library/debian:12), or the https:// address that an ADD names",
+)
+_place = matching(re.compile(r"(/[A-Za-z0-9._+-]+)+"), "directory of the image", "an absolute path")
+type _Network = Literal["none", "host"]
 
 
 class _Base(Strict):
@@ -59,6 +69,10 @@ class _Upstream(Strict):
     base_argument: str = "FROM_IMAGE_NAME"
     arguments: dict[str, str] = Field(default_factory=dict)
     lockfiles: dict[Annotated[str, inner_path], Annotated[str, _digest]] = Field(default_factory=dict)
+    pins: dict[Annotated[str, _pin], Annotated[str, _digest]] = Field(default_factory=dict)
+    empty: list[Annotated[str, inner_path]] = Field(default_factory=list)
+    network: _Network = "host"
+    code: Annotated[str, _place] | None = None
 
 
 class _Layer(Strict):
@@ -75,6 +89,7 @@ class _Image(Strict):
     base: _Base
     dockerfile: Annotated[str, inner_path] = "Dockerfile"
     arguments: dict[str, str] = Field(default_factory=dict)
+    network: _Network = "host"
     upstream: _Upstream | None = None
     layers: list[_Layer] = Field(default_factory=list)
     expects: dict[str, Annotated[str, _version]] = Field(default_factory=dict)
@@ -88,6 +103,8 @@ class Upstream:
     """The recipe that our layers stand on, used as it is: dockerfile and target of a repository's commit.
 
     base_argument: the build argument by which its Dockerfile takes the base. lockfiles: path -> digest or unknown.
+    pins: what it names by a tag or an address -> digest. empty: directories that it copies and that the commit lacks.
+    network: what its RUN may reach, `none` or `host`. code: where in the image our Dockerfile puts the commit's files.
     """
 
     repository: str
@@ -98,6 +115,10 @@ class Upstream:
     base_argument: str
     arguments: Mapping[str, str]
     lockfiles: Mapping[str, str]
+    pins: Mapping[str, str]
+    empty: tuple[str, ...]
+    network: str
+    code: str | None
 
 
 @dataclass(frozen=True)
@@ -110,10 +131,18 @@ class Layer:
     commit: str | None = None
     toolkit: str | None = None
 
+    @property
+    def context(self) -> str | None:
+        """Of a source: the name that the Dockerfile takes its files from."""
+        return f"source-{_last(self.repository)}" if self.repository else None
+
 
 @dataclass(frozen=True)
 class ImageDefinition:
-    """name: of its files and its build record; called: name and tag as people write them."""
+    """name: of its files and its build record; called: name and tag as people write them.
+
+    network: what RUN of the definition's own Dockerfile may reach, `none` or `host`.
+    """
 
     name: str
     repository: str
@@ -126,12 +155,31 @@ class ImageDefinition:
     upstream: Upstream | None = None
     layers: tuple[Layer, ...] = ()
     expects: Mapping[str, str] = field(default_factory=dict)
+    network: str = "host"
     document: Document = field(default_factory=lambda: Document("image.yml", {}), repr=False, compare=False)
 
     @property
     def base(self) -> str:
         """With its tag, for people."""
         return self.base_reference + (f":{self.base_tag}" if self.base_tag else "")
+
+    @property
+    def sources(self) -> tuple[tuple[int, Layer], ...]:
+        """The layers of kind `source`, with their places in `layers`."""
+        return tuple((index, layer) for index, layer in enumerate(self.layers) if layer.kind == "source")
+
+    @property
+    def contexts(self) -> tuple[str, ...]:
+        """The names that the definition's Dockerfile may take files from."""
+        named = [UPSTREAM] if self.upstream else []
+        named += [layer.context for _, layer in self.sources if layer.context]
+        return (*named, BUILT_FROM) if named else ()
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """Those of them that it must take files from: else they would be missing in the image."""
+        optional = UPSTREAM if self.upstream and self.upstream.code is None else None
+        return tuple(name for name in self.contexts if name != optional)
 
     @property
     def unknown(self) -> tuple[Fault, ...]:
@@ -143,13 +191,15 @@ class ImageDefinition:
         )
 
     def _pins(self) -> Iterator[tuple[Path, str | None, str, str]]:
-        look = f"skopeo inspect --raw docker://{self.base} | sha256sum"
-        yield ("base", "digest"), self.base_digest, f"which digest {self.base} has", look
+        yield ("base", "digest"), self.base_digest, f"which digest {self.base} has", _look(self.base)
         if up := self.upstream:
             look = f"git ls-remote {up.repository} 'refs/tags/{up.tag}^{{}}' refs/tags/{up.tag}"
             yield ("upstream", "commit"), up.commit, f"which commit the tag {up.tag} is", look
             for path, value in up.lockfiles.items():
                 yield ("upstream", "lockfiles", path), value, f"which {path} that commit has", f"sha256sum {path}"
+            for path, value in up.pins.items():
+                find = f"curl -fsSL {path} | sha256sum" if "://" in path else _look(path)
+                yield ("upstream", "pins", path), value, f"which digest {path} has", find
         for index, layer in enumerate(self.layers):
             yield ("layers", index, "commit"), layer.commit, "which commit is built", "git rev-parse HEAD there"
 
@@ -183,11 +233,20 @@ def parse_image(text: str, file: str) -> ImageDefinition:
         image.arguments,
         image.name,
         tag,
-        Upstream(**dict(up)) if up else None,
+        Upstream(**{**dict(up), "empty": tuple(up.empty)}) if up else None,
         tuple(Layer(**dict(layer)) for layer in image.layers),
         image.expects,
+        image.network,
         document,
     )
+
+
+def _look(reference: str) -> str:
+    return f"skopeo inspect --raw docker://{reference} | sha256sum"
+
+
+def _last(repository: str) -> str:
+    return repository.rstrip("/").rpartition("/")[2].removesuffix(".git").lower()
 
 
 def _split_tag(reference: str) -> tuple[str, str | None]:
@@ -204,7 +263,13 @@ def _argument_faults(document: Document, path: Path, arguments: Mapping[str, str
 
 
 def _layer_faults(document: Document, image: _Image) -> Iterator[Fault]:
+    named: dict[str, int] = {}
     for index, layer in enumerate(image.layers):
+        if layer.kind == "source" and layer.repository:
+            first = named.setdefault(_last(layer.repository), index)
+            if first != index:
+                found = f"is called {_last(layer.repository)}, as that of layers[{first}] is"
+                yield document.fault(("layers", index, "repository"), found, "one commit of a repository is enough")
         said = {key: value for key, value in layer if key != "kind" and value is not None}
         for key in _NEEDS[layer.kind]:
             if key not in said and ("layers", index, key) not in document.lines:

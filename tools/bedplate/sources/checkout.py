@@ -48,7 +48,12 @@ def commits(folder: Path, tag: str | None = None) -> tuple[str, str | None]:
     head = _commit(folder, "HEAD")
     if head is None:
         raise BadInput(f"{folder}: no checkout of git with a commit (git clone, or name another directory)")
-    return head, _commit(folder, f"refs/tags/{tag}") if tag else None
+    return head, commit_of_tag(folder, tag) if tag else None
+
+
+def commit_of_tag(folder: Path, tag: str) -> str | None:
+    """The commit that a tag is, if there is one."""
+    return _commit(folder, f"refs/tags/{tag}")
 
 
 def _commit(folder: Path, name: str) -> str | None:

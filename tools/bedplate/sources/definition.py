@@ -1,5 +1,6 @@
 """The files that an image is built from: images/DIR of a site as bytes, and any context of a build by its names."""
 
+import hashlib
 import os
 import stat
 from collections.abc import Collection, Mapping
@@ -18,6 +19,7 @@ from bedplate.decide.images.recipe import (
     scripts,
     upstream_arguments,
 )
+from bedplate.model.canonical import identity
 from bedplate.model.faults import BadInput, Fault
 from bedplate.model.image import ImageDefinition, parse_image
 from bedplate.sources import checkout
@@ -92,6 +94,22 @@ def context_files(folder: Path) -> frozenset[str]:
     return frozenset(found)
 
 
+def context_sha256(folder: Path) -> str:
+    """The identity of a build's context: names, bytes, executable bits and targets of links, empty directories too."""
+    said: dict[str, list[object]] = {}
+    for inside in context_files(folder):
+        path = folder / inside
+        if path.is_symlink():
+            said[inside] = ["link", str(path.readlink())]
+        elif path.is_dir():
+            said[inside] = ["directory"]
+        else:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            said[inside] = ["file", bool(path.stat().st_mode & stat.S_IXUSR), digest]
+    return identity(said)
+
+
 def context_texts(folder: Path, paths: Collection[str], *, shown: str) -> dict[str, str]:
     """Those of some files that are there, as text.
 
@@ -133,10 +151,12 @@ def recipes(
     dockerfile: str | None = None,
     target: str | None = None,
     upstream: Path | None = None,
+    commits: Commits | None = None,
 ) -> list[Recipe]:
     """All that an image in a directory is made by: a definition (and its upstream, in a checkout), or a Dockerfile.
 
-    dockerfile, target: of a directory without image.yml; a definition says both itself.
+    dockerfile, target: of a directory without image.yml; a definition says both itself. commits: what is known of
+    upstream, where that is no checkout but the files of a commit.
 
     Raises:
         BadInput: files are missing or cannot be read.
@@ -153,11 +173,11 @@ def recipes(
     if upstream is not None:
         if image.upstream is None:
             raise BadInput([Fault(f"{shown}/{IMAGE_FILE}", None, "names no upstream", "leave --checkout out")])
-        git = Commits(str(upstream), *checkout.commits(upstream, image.upstream.tag))
+        git = commits or Commits(str(upstream), *checkout.commits(upstream, image.upstream.tag))
         given, goal = upstream_arguments(image), image.upstream.target
         at = {"target": goal, "given": given, "image": image, "commits": git}
         locks = (*READ, *image.upstream.lockfiles)
-        found += _recipes(upstream, str(upstream), image.upstream.dockerfile, Role.UPSTREAM, locks, **at)
+        found += _recipes(upstream, git.folder, image.upstream.dockerfile, Role.UPSTREAM, locks, **at)
     own = _recipes(folder, shown, image.dockerfile, Role.OWN, given=own_arguments(image), image=image, commits=git)
     return [*own, *found]
 
@@ -171,6 +191,8 @@ def _recipes(
     if dockerfile not in texts:
         raise BadInput([Fault(place, None, "no such file", "write it, or name it: --file")])
     files = context_files(folder)
+    if role is Role.UPSTREAM and (image := said.get("image")):
+        files |= frozenset(image.upstream.empty)  # made by the build
     found = read_recipe(texts.pop(dockerfile), place, role=role, files=files, texts=texts, folder=shown, **said)
     started = context_texts(folder, scripts(found), shown=shown)
     return [found, *(script_recipe(found, path, text) for path, text in started.items())]

@@ -1,52 +1,39 @@
-"""Builds an image with buildah, so that the same inputs give the same digest.
+"""Builds an image with buildah, without a daemon, so that the same inputs give the same digest.
 
 - One isolation and one network mode for everybody: chroot with the host's network. RUN leaves traces of the mode
-  in a layer (an empty /etc/hosts), so another mode is another digest.
-- Every time stamp is EPOCH_S. The image is built as OCI, the only form that buildah builds reproducibly, and
-  turned into docker v2s2 by skopeo: enroot asks registries without naming OCI media types, and a registry then
-  says that it has no such image.
-- The result is a directory with manifest and blobs as they will lie in the registry: its digest is known
-  before anything is pushed. Nothing of it stays in buildah's own storage but the base.
+  in a layer (an empty /etc/hosts), so another mode is another digest. Where the network is off, buildah runs in a
+  network namespace of its own, since chroot knows no mode `none`: the traces are the same.
+- The image is built as OCI, the only form that buildah builds reproducibly, and turned into docker v2s2 by skopeo.
+- Nothing stays in buildah's own storage but the base.
 """
 
-import re
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
+from bedplate.act.builders.builder import (
+    BUILD_TIMEOUT_S,
+    COPY_TIMEOUT_S,
+    EPOCH_S,
+    Dockerfile,
+    Order,
+    Paths,
+    to_v2s2,
+    version,
+)
 from bedplate.decide.buildrecord import Builder
-from bedplate.model.faults import BedplateError
-from bedplate.model.image import ImageDefinition
-from bedplate.process import run
+from bedplate.model.faults import BadInput
+from bedplate.process import ProcessFailed, run
 
-EPOCH_S = 1_735_689_600  # 2025-01-01T00:00:00Z: any fixed time will do; before 1980 zip files break
-BUILD_TIMEOUT_S = 6 * 3600.0  # a training image compiles CUDA extensions for hours
-COPY_TIMEOUT_S = 3600.0  # 25 GB, compressed on the way
+NAME = "buildah"
+_OFF = ("unshare", "--net")
 
 
-@dataclass(frozen=True)
-class Paths:
-    """Where a build happens: below one work directory, but for the log."""
-
-    work: Path
-    log: Path
-
-    @property
-    def context(self) -> Path:
-        return self.work / "context"
-
-    @property
-    def oci(self) -> Path:
-        return self.work / "oci"
-
-    @property
-    def image_id(self) -> Path:
-        """A file: buildah's own name for what it has built. The tag may have been moved by another build."""
-        return self.work / "image-id"
-
-    @property
-    def image(self) -> Path:
-        """The result, in the layout that skopeo calls dir:."""
-        return self.work / "image"
+def absent() -> str | None:
+    """Why buildah cannot build here."""
+    try:
+        version("buildah")
+    except ProcessFailed as fault:
+        return str(fault).splitlines()[0]
+    return None
 
 
 def builder() -> Builder:
@@ -55,42 +42,59 @@ def builder() -> Builder:
     Raises:
         ProcessFailed: one is not installed.
     """
-    return Builder("buildah", _version("buildah"), _version("skopeo"))
+    return Builder(NAME, version("buildah"), {"skopeo": version("skopeo")})
 
 
-def build(image: ImageDefinition, paths: Paths) -> None:
-    """Build what lies in the context into paths.image.
+def build(order: Order, paths: Paths) -> None:
+    """Build an order into paths.image; buildah says nothing of where it comes from.
 
     Raises:
+        BadInput: a file that an ADD fetches is pinned, which buildah cannot hold to.
         ProcessFailed: a step failed; the message has the end of the log.
     """
-    run(build_command(image, paths), timeout_s=BUILD_TIMEOUT_S, log=paths.log)
-    local = paths.image_id.read_text().strip().removeprefix("sha256:")
+    if wanted := [address for each in order.dockerfiles for address in each.addresses]:
+        raise BadInput(f"buildah cannot check {', '.join(wanted)} against its pin (use --builder buildkit)")
+    base, made = order.base, []
     try:
-        run(("buildah", "push", "--quiet", local, f"oci:{paths.oci}:image"), timeout_s=COPY_TIMEOUT_S, log=paths.log)
+        for each in order.dockerfiles:
+            for image in _needed(each, base) if each.network == "none" else ():
+                run(("buildah", "pull", "--quiet", image), timeout_s=COPY_TIMEOUT_S, log=paths.log)
+            run(build_command(order.name, each, base, paths), timeout_s=BUILD_TIMEOUT_S, log=paths.log)
+            # Buildah's own name for what it has built. The tag may have been moved by another build.
+            base = paths.of(each.name, "id").read_text().strip().removeprefix("sha256:")
+            made.append(base)
+        layout = paths.of(order.dockerfiles[-1].name, "oci")
+        run(("buildah", "push", "--quiet", base, f"oci:{layout}:image"), timeout_s=COPY_TIMEOUT_S, log=paths.log)
     finally:
-        run(("buildah", "rmi", "--force", local), check=False, log=paths.log)
-    run(
-        ("skopeo", "copy", "--quiet", "--format", "v2s2", f"oci:{paths.oci}:image", f"dir:{paths.image}"),
-        timeout_s=COPY_TIMEOUT_S,
-        log=paths.log,
-    )
+        for local in reversed(made):
+            run(("buildah", "rmi", "--force", local), check=False, log=paths.log)
+    to_v2s2(layout, paths)
 
 
-def build_command(image: ImageDefinition, paths: Paths) -> list[str]:
-    arguments = {**image.arguments, "BASE": f"{image.base_reference}@{image.base_digest}"}
+def build_command(name: str, one: Dockerfile, base: str, paths: Paths) -> list[str]:
+    """The command line for one Dockerfile; base: what it stands on."""
+    arguments = {**one.arguments, one.base_argument: base}
     return [
+        *(_OFF if one.network == "none" else ()),
         "buildah", "bud", "--isolation", "chroot", "--network", "host", "--no-cache", "--layers=false",
-        "--timestamp", str(EPOCH_S), "--format", "oci", "--iidfile", str(paths.image_id),
-        "--tag", f"localhost/bedplate/{image.name}", "--file", str(paths.context / image.dockerfile),
-        *(word for name in sorted(arguments) for word in ("--build-arg", f"{name}={arguments[name]}")),
-        str(paths.context),
+        "--timestamp", str(EPOCH_S), "--format", "oci", "--iidfile", str(paths.of(one.name, "id")),
+        "--tag", f"localhost/bedplate/{name}:{one.name}", "--file", str(one.context / one.file),
+        *(("--target", one.target) if one.target else ()),
+        *_pairs("--build-arg", [f"{key}={arguments[key]}" for key in sorted(arguments)]),
+        *_pairs("--label", [f"{key}={one.labels[key]}" for key in sorted(one.labels)]),
+        *_pairs("--build-context", [f"{key}={one.contexts[key]}" for key in sorted(one.contexts)]),
+        *_pairs("--build-context", [f"{key}=docker-image://{one.images[key]}" for key in sorted(one.images)]),
+        str(one.context),
     ]  # fmt: skip
 
 
-def _version(program: str) -> str:
-    said = run((program, "--version"), timeout_s=30).out
-    found = re.match(r"\w+ version (\S+)", said)
-    if found is None:
-        raise BedplateError(f"{program} --version says {said!r}: expected `{program} version …`")
-    return found[1]
+def _needed(one: Dockerfile, base: str) -> Iterator[str]:
+    """Images that have to be there before the network is off."""
+    if "@" in base:
+        yield base
+    yield from sorted(set(one.images.values()))
+
+
+def _pairs(flag: str, values: Sequence[str]) -> Iterator[str]:
+    for value in values:
+        yield from (flag, value)

@@ -3,12 +3,19 @@
 import hashlib
 import json
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from bedplate.decide.images.difference import Entry
 from bedplate.model.faults import BedplateError
 
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"  # image-spec, layer.md: "Whiteouts"
+_KINDS = {
+    tarfile.REGTYPE: "file", tarfile.AREGTYPE: "file", tarfile.DIRTYPE: "directory", tarfile.SYMTYPE: "link",
+    tarfile.LNKTYPE: "hard link", tarfile.CHRTYPE: "device", tarfile.BLKTYPE: "device", tarfile.FIFOTYPE: "pipe",
+}  # fmt: skip
 
 
 def files_of(image: Path, wanted: Callable[[str], bool], *, largest_bytes: int) -> dict[str, bytes]:
@@ -18,18 +25,67 @@ def files_of(image: Path, wanted: Callable[[str], bool], *, largest_bytes: int) 
         BedplateError: a layer cannot be read, or such a file is larger than anything of its kind.
     """
     found: dict[str, bytes] = {}
-    for layer in json.loads((image / "manifest.json").read_bytes())["layers"]:
-        blob = image / str(layer["digest"]).removeprefix("sha256:")
-        try:
-            # tarfile takes an archive that was cut off for one that ends there.
-            with blob.open("rb") as file:
-                if f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}" != layer["digest"]:
-                    raise tarfile.ReadError("it does not have the bytes that its name says")
-            with tarfile.open(blob, "r|*") as tar:  # gzip or nothing: what is published knows no other compression
-                _lay_over(found, tar, wanted, largest_bytes)
-        except (OSError, tarfile.TarError, EOFError) as fault:
-            raise BedplateError(f"{blob}: this layer cannot be read: {fault} (build the image again)") from fault
+    for digest in layers_of(image):
+        with _layer(image, digest) as tar:
+            _lay_over(found, tar, wanted, largest_bytes)
     return found
+
+
+def layers_of(image: Path) -> list[str]:
+    """The digests of an image's layers, the base's first."""
+    return [str(layer["digest"]) for layer in json.loads((image / "manifest.json").read_bytes())["layers"]]
+
+
+def config_of(image: Path) -> dict[str, Any]:
+    """The configuration of an image.
+
+    Raises:
+        BedplateError: it does not have the bytes that its name says.
+    """
+    digest = str(json.loads((image / "manifest.json").read_bytes())["config"]["digest"])
+    data = (image / digest.removeprefix("sha256:")).read_bytes()
+    if f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
+        raise BedplateError(f"{image}: the configuration does not have the bytes that its name says (build it again)")
+    config: dict[str, Any] = json.loads(data)
+    return config
+
+
+def entries_of(image: Path, layer: str) -> dict[str, Entry]:
+    """Everything that one layer holds, by path.
+
+    Raises:
+        BedplateError: the layer cannot be read.
+    """
+    with _layer(image, layer) as tar:
+        return {member.name.removeprefix("./").rstrip("/"): _entry(tar, member) for member in tar}
+
+
+def _entry(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Entry:
+    data = tar.extractfile(member) if member.isreg() else None
+    return Entry(
+        kind=_KINDS.get(member.type, "other"),
+        mode=member.mode,
+        owner=f"{member.uid}:{member.gid}",
+        mtime_s=int(member.mtime),
+        size=member.size,
+        sha256=hashlib.file_digest(data, "sha256").hexdigest() if data else "",  # type: ignore[arg-type]
+        target=member.linkname,
+    )
+
+
+@contextmanager
+def _layer(image: Path, digest: str) -> Iterator[tarfile.TarFile]:
+    """A layer as an archive, once its bytes are known to be the right ones."""
+    blob = image / digest.removeprefix("sha256:")
+    try:
+        # tarfile takes an archive that was cut off for one that ends there.
+        with blob.open("rb") as file:
+            if f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}" != digest:
+                raise tarfile.ReadError("it does not have the bytes that its name says")
+        with tarfile.open(blob, "r|*") as tar:  # gzip or nothing: what is published knows no other compression
+            yield tar
+    except (OSError, tarfile.TarError, EOFError) as fault:
+        raise BedplateError(f"{blob}: this layer cannot be read: {fault} (build the image again)") from fault
 
 
 def _lay_over(found: dict[str, bytes], tar: tarfile.TarFile, wanted: Callable[[str], bool], largest_bytes: int) -> None:

@@ -1,10 +1,17 @@
-"""First stage: from a definition to manifest and blobs on this controller."""
+"""First stage: from a definition to manifest and blobs on this controller, with a record of all that went into them."""
 
+import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from bedplate.act.builders import buildah, contents
+from bedplate.act.builders import choice
+from bedplate.act.builders.builder import ImageBuilder, Paths, version
+from bedplate.act.image.evidence import write_beside
+from bedplate.act.image.inputs import Inputs, definition_faults, gathered
+from bedplate.act.image.inspecting import Found, compared, found_in
 from bedplate.act.image.state import (
     Asked,
     Outcome,
@@ -19,96 +26,181 @@ from bedplate.act.image.state import (
     work_directory,
     write,
 )
-from bedplate.decide.buildrecord import Base, BuildRecord, Stage
+from bedplate.decide.buildrecord import Answer, Base, Beside, Builder, BuildRecord, Reproduced, Stage
 from bedplate.decide.dockerfile import dockerfile_faults
-from bedplate.decide.images import versions
+from bedplate.decide.images.provenance import statement
+from bedplate.decide.images.sbom import bill
 from bedplate.decide.reference import parse_reference
-from bedplate.model.faults import BadInput, Fault, Refused
-from bedplate.model.image import ImageDefinition
-from bedplate.sources.registry import Registry
+from bedplate.model.faults import BadInput, BedplateError, Fault
+from bedplate.sources.registry import Manifest, Registry
 from bedplate.sources.site import Site, shown
 
+UNREPRODUCED = Reproduced(Answer.NOT_TRIED)
 
-def build(site: Site, environment: str, *, say: Say = lambda _: None) -> Outcome:
+
+def build(
+    site: Site,
+    environment: str,
+    *,
+    checkout: Path | None = None,
+    builder: str | None = None,
+    twice: bool = False,
+    say: Say = lambda _: None,
+) -> Outcome:
     """Build the image of an environment; an image built from the same definition is left as it is.
 
+    checkout: of the definition's upstream; without one it is fetched. builder: its name; without one, the first that is
+    there. twice: build again, and record whether the digest is the same.
+
     Raises:
-        BadInput: definition or Dockerfile are wrong or leave something open, or the base's registry does not have it.
-        Refused: the built image holds other versions than the definition expects.
+        BadInput: definition or Dockerfile are wrong or leave something open, commits are not what the definition says,
+            no builder is there, or the base's registry does not have it.
+        Refused: the built image holds other versions or commits than the definition says.
         ProcessFailed: the build failed; the message names the log.
     """
     want = asked(site, environment)
     _check_definition(site, want)
     with alone(site, want.image.name):
         want = asked(site, environment)
-        image, place = want.image, built_path(site, want.image.name)
-        if want.record and want.current and (want.record.pushed_at or digest_of(place) == want.record.manifest_digest):
-            tell_ledger(site, want.record, Stage.BUILT)
-            return Outcome(want.record, False, f"image {image.name} is built: {want.record.manifest_digest}")
-        programs = buildah.builder()
-        base = parse_reference(image.base_reference)
-        # Asked here as well: buildah's own message would be a page, and would not say what to do.
-        Registry(base.host).manifest(base.path, image.base_digest)
-        log = new_log(site, image.name)
-        say(f"building image {image.name} from {base}@{image.base_digest} (log: {shown(log)})")
-        with work_directory(site, image.name) as work:
-            paths = buildah.Paths(work, log)
-            want.files.write_context(paths.context)
-            buildah.build(image, paths)
-            _check_versions(image, paths.image)
-            manifest = json.loads((paths.image / "manifest.json").read_bytes())
-            record = BuildRecord(
-                name=image.name,
-                definition_sha256=want.definition_sha256,
-                repository=image.repository,
-                base=Base(image.base_reference, image.base_digest),
-                builder=programs,
-                index_digest=None,
-                manifest_digest=digest_of(paths.image) or "",
-                config_digest=manifest["config"]["digest"],
-                media_type=manifest["mediaType"],
-                built_at=now(),
+        place = built_path(site, want.image.name)
+        kept = want.record is not None and digest_of(place) == want.record.manifest_digest
+        done = want.record if want.record and want.current and (want.record.pushed_at or kept) else None
+        if done and not twice:
+            tell_ledger(site, done, Stage.BUILT)
+            return Outcome(done, False, f"image {done.name} is built: {done.manifest_digest}")
+        one = _Build(site, want, checkout, choice.chosen(builder), say)
+        if not (done and kept):
+            done = one.keep(place)
+            tell_ledger(site, done, Stage.BUILT)
+        if twice:
+            done = replace(done, reproduced=one.again(place, done))
+            write(site, done)
+            tell_ledger(site, done, Stage.BUILT)
+        return Outcome(done, True, f"built image {done.name}: {done.manifest_digest}{_told(done.reproduced)}")
+
+
+class _Build:
+    """Builds of one definition with one builder, each in a work directory of its own."""
+
+    def __init__(self, site: Site, want: Asked, checkout: Path | None, worker: ImageBuilder, say: Say) -> None:
+        self.site, self.want, self.checkout, self.worker, self.say = site, want, checkout, worker, say
+        self.programs = worker.builder()
+        if want.image.contexts:
+            self.programs = replace(self.programs, programs={**self.programs.programs, "git": version("git")})
+        base = parse_reference(want.image.base_reference)
+        # Asked here as well: a builder's own message would be a page, and would not say what to do.
+        self.base = Registry(base.host).manifest(base.path, want.image.base_digest)
+
+    def keep(self, place: Path) -> BuildRecord:
+        """Build, and keep image and record."""
+        image, log, started_at = self.want.image, new_log(self.site, self.want.image.name), now()
+        base = f"{image.base}@{image.base_digest}"
+        self.say(f"building image {image.name} from {base} with {self.programs.name} (log: {shown(log)})")
+        with work_directory(self.site, image.name) as work:
+            inputs = gathered(self.site, self.want, self.checkout, work, log)
+            if inputs.open_inputs:
+                count, where = len(inputs.open_inputs), f"bedplate image lint {self.want.definition}"
+                self.say(f"{count} inputs of its recipe are not pinned, so another build may differ ({where})")
+            paths = Paths(work, log)
+            own = self.worker.build(inputs.order, paths)
+            found = found_in(paths.image, image, inputs)
+            record = self._record(paths.image, inputs, found, log)
+            told: dict[str, Any] = {"builders_own": json.loads(own)} if own else {}
+            came = statement(
+                record, started_at=started_at, log_sha256=_sha256(log), open_inputs=inputs.open_inputs, **told
+            )
+            record = replace(
+                record,
+                provenance=write_beside(self.site, record, "provenance", came),
+                sbom=write_beside(self.site, record, "sbom", bill(record, found.packages)),
             )
             place.parent.mkdir(exist_ok=True)
             if place.exists():
                 shutil.rmtree(place)
             paths.image.rename(place)
-        write(site, record)
-        tell_ledger(site, record, Stage.BUILT)
-        return Outcome(record, True, f"built image {image.name}: {record.manifest_digest}")
+        write(self.site, record)
+        return record
+
+    def again(self, place: Path, record: BuildRecord) -> Reproduced:
+        """Build once more, from the commits and the definition anew, and compare."""
+        if self.programs != record.builder:
+            return Reproduced(Answer.NO, f"built with {_programs(record.builder)}, and now {_programs(self.programs)}")
+        log = new_log(self.site, f"{record.name}-again")
+        self.say(f"building image {record.name} a second time (log: {shown(log)})")
+        with work_directory(self.site, record.name) as work:
+            inputs = gathered(self.site, self.want, self.checkout, work, log)
+            if inputs.steps != record.steps:
+                return Reproduced(Answer.NO, "the second build would take other files than the first did")
+            paths = Paths(work, log)
+            self.worker.build(inputs.order, paths)
+            return compared(place, paths.image)
+
+    def _record(self, built: Path, inputs: Inputs, found: Found, log: Path) -> BuildRecord:
+        image, manifest = self.want.image, json.loads((built / "manifest.json").read_bytes())
+        return BuildRecord(
+            name=image.name,
+            definition_sha256=self.want.definition_sha256,
+            repository=image.repository,
+            base=Base(image.base_reference, image.base_digest, platform_manifest(self.base, found.platform)),
+            builder=self.programs,
+            index_digest=None,
+            manifest_digest=digest_of(built) or "",
+            config_digest=manifest["config"]["digest"],
+            media_type=manifest["mediaType"],
+            built_at=now(),
+            platform=found.platform,
+            diff_ids=found.diff_ids,
+            steps=inputs.steps,
+            upstream=inputs.upstream,
+            sources=inputs.sources,
+            lockfiles=inputs.lockfiles,
+            versions=found.versions,
+            reproduced=UNREPRODUCED,
+            log=Beside(log.relative_to(self.site.root).as_posix(), _sha256(log)),
+        )
+
+
+def platform_manifest(base: Manifest, platform: str) -> str:
+    """The digest of a platform's manifest: out of an index, or of the manifest itself.
+
+    Raises:
+        BedplateError: the index has none for it.
+    """
+    if not base.is_index:
+        return base.digest
+    system, _, architecture = platform.partition("/")
+    for entry in base.body.get("manifests", ()):
+        said = entry.get("platform", {})
+        if (said.get("os"), said.get("architecture")) == (system, architecture):
+            return str(entry["digest"])
+    raise BedplateError(f"the base {base.digest} has no image for {platform}, and one was built: look at the registry")
 
 
 def _check_definition(site: Site, want: Asked) -> None:
     """Refuse what cannot be built as it is meant, every reason at once."""
-    image = want.image
-    faults = [*image.unknown, *_not_built(image)]
-    place = f"{shown(site.image_path(want.definition))}/{image.dockerfile}"
+    image, folder = want.image, shown(site.image_path(want.definition))
+    faults = definition_faults(want, folder)
+    place = f"{folder}/{image.dockerfile}"
     if image.dockerfile in want.files.files:
-        faults += dockerfile_faults(want.files.files[image.dockerfile].decode(errors="replace"), place)
+        text = want.files.files[image.dockerfile].decode(errors="replace")
+        faults += dockerfile_faults(text, place, image.contexts, image.taken)
     else:
         faults.append(Fault(place, None, "no such file", "write it, or correct dockerfile in image.yml"))
     if faults:
         raise BadInput(faults)
 
 
-def _not_built(image: ImageDefinition) -> list[Fault]:
-    """What a definition may say, and this builder, which knows one Dockerfile on one base, would leave out unseen."""
-    faults = []
-    if image.upstream:
-        found = f"upstream: stage {image.upstream.target} of another repository is not built here"
-        remedy = "build and push that stage, name it as base with its digest, and leave upstream out"
-        faults.append(image.document.fault(("upstream",), found, remedy))
-    for index, layer in enumerate(image.layers):
-        if layer.kind == "source":
-            found = f"{layer.repository} is not built here"
-            faults.append(image.document.fault(("layers", index), found, "build a wheel of it, and COPY that"))
-    return faults
+def _told(reproduced: Reproduced) -> str:
+    if reproduced.answer is Answer.NOT_TRIED:
+        return ""
+    same = "the same digest" if reproduced.answer is Answer.YES else f"NOT the same: {reproduced.says}"
+    return f"; built twice: {same}"
 
 
-def _check_versions(image: ImageDefinition, built: Path) -> None:
-    """Refuse an image that holds other versions than are expected: it was built, and nothing of it is kept."""
-    if not image.expects:
-        return
-    files = contents.files_of(built, versions.wanted, largest_bytes=versions.LARGEST_BYTES)
-    if faults := versions.version_faults(image, files):
-        raise Refused("\n".join(["the built image is not the one that is expected; it is not kept", *map(str, faults)]))
+def _programs(builder: Builder) -> str:
+    return ", ".join([f"{builder.name} {builder.version}", *(f"{k} {v}" for k, v in sorted(builder.programs.items()))])
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"

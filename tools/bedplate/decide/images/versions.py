@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from bedplate.decide.images.core import is_core
 from bedplate.model.faults import Fault
 from bedplate.model.image import ImageDefinition
 
@@ -18,6 +19,7 @@ _DISTRIBUTION = re.compile(r"(?:.+/)?(?:site|dist)-packages/[^/]+\.dist-info/MET
 LARGEST_BYTES = 64 * 1024 * 1024  # dpkg's status of an image with everything has 2 MB
 # name in `expects` -> packages of dpkg, wheels of Python that are it
 _PACKAGES = {"libnccl2": "nccl"}
+_NAMED = ("cuda", "nccl", "numpy")
 _WHEELS = re.compile(r"nvidia-(nccl)-cu\d+")
 
 
@@ -66,6 +68,15 @@ def version_faults(image: ImageDefinition, files: Mapping[str, bytes]) -> list[F
             continue
         faults.append(image.document.fault(("expects", name), what, remedy))
     return faults
+
+
+def recorded(image: ImageDefinition, files: Mapping[str, bytes]) -> dict[str, str]:
+    """The versions that a record keeps: what is expected and the core, where the image has exactly one of it."""
+    return {
+        name: there[0].version
+        for name, there in sorted(held(files).items())
+        if (name in image.expects or name in _NAMED or is_core(name)) and len({each.version for each in there}) == 1
+    }
 
 
 def _is(version: str, expected: str) -> bool:

@@ -42,7 +42,7 @@ def _there(recipe: Recipe, path: str) -> bool:
 
 def _remedy(path: str) -> str:
     if path == "assets":
-        return "the upstream's pipeline downloads test data there: make it, empty, so that it is the same everywhere"
+        return "the upstream's pipeline downloads test data there: make it, empty (upstream.empty in image.yml does)"
     return "put it there, or correct the path"
 
 

@@ -9,7 +9,10 @@ from bedplate.model.faults import Fault
 
 
 def _check(recipe: Recipe) -> Iterable[Fault]:
-    return dockerfile_faults(recipe.text, recipe.file) if recipe.role is Role.OWN else ()
+    if recipe.role is not Role.OWN:
+        return ()
+    contexts, taken = (recipe.image.contexts, recipe.image.taken) if recipe.image else ((), ())
+    return dockerfile_faults(recipe.text, recipe.file, contexts, taken)
 
 
 RULE = Rule(

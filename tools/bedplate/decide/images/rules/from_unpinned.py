@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from bedplate.decide.images.recipe import Recipe, Role, froms
 from bedplate.decide.images.rule import Rule
+from bedplate.decide.images.sourcepolicy import pinned
 from bedplate.model.canonical import DIGEST
 from bedplate.model.faults import Fault
 
@@ -27,6 +28,9 @@ def _check(recipe: Recipe) -> Iterator[Fault]:
 def _pinned(recipe: Recipe, name: str) -> bool:
     if recipe.image and name.startswith((recipe.image.base, f"{recipe.image.called}@")):
         return True  # by the definition; a digest that is unknown there is told there
+    upstream = recipe.image.upstream if recipe.image and recipe.role is Role.UPSTREAM else None
+    if upstream and pinned(name, upstream.pins):
+        return True
     return DIGEST.fullmatch(name.rpartition("@")[2]) is not None
 
 
@@ -36,7 +40,7 @@ def _why(name: str) -> str:
 
 def _remedy(recipe: Recipe, name: str) -> str:
     if recipe.role is Role.UPSTREAM:
-        return "base in image.yml pins it, under the name of base_argument"
+        return "image.yml pins it: base, under the name of base_argument, or upstream.pins"
     return "write NAME:TAG@sha256:…, the digest of the index" if "$" not in name else "give the argument a default"
 
 
