@@ -7,7 +7,8 @@ import click
 # name of the command -> module in this folder that has it; a question is answered in the time that its imports take
 COMMANDS = {
     "log": "ledgerlog", "show": "ledgerlog", "verify": "ledgerverify", "anchor": "ledgeranchor",
-    "restored": "ledgeranchor",
+    "restored": "ledgeranchor", "export": "ledgercopy", "import": "ledgercopy", "attach": "ledgercopy",
+    "file": "ledgercopy",
 }  # fmt: skip
 
 

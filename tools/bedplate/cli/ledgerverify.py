@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from bedplate.act import anchor as anchors
+from bedplate.act.ledgercopy import missing_files
 from bedplate.cli.output import json_option, print_json
 from bedplate.decide.chain import Damage
 from bedplate.ledger.store import Ledger
@@ -20,9 +21,10 @@ HEAD = re.compile(r"(\d+)[: ](?:sha256:)?([0-9a-f]{64})")
 @click.command
 @click.option("--head", "noted", metavar="ID:SHA256", help="A head noted elsewhere: shows a tail that was cut off.")
 @click.option("--offline", is_flag=True, help="Do not ask the places of anchors: those that the ledger has must do.")
+@click.option("--files", is_flag=True, help="Hash every file that the ledger names, instead of looking at its size.")
 @json_option
 @click.pass_obj
-def verify(root: Path, *, noted: str | None, offline: bool, as_json: bool) -> int:
+def verify(root: Path, *, noted: str | None, offline: bool, files: bool, as_json: bool) -> int:
     """Recompute every hash, compare with every signed head, and name all that is damaged.
 
     Edited, deleted, moved and inserted events, forks, a tail that was cut off, an old copy: each with its event.
@@ -38,8 +40,10 @@ def verify(root: Path, *, noted: str | None, offline: bool, as_json: bool) -> in
     with Ledger.read(site.ledger_url) as book:
         signed = anchors.evidence(site, book, ask_places=not offline)
         found = book.examine(expect_head=expect_head, heads=signed.heads)
+        damage: list[Damage] = [*found.damage, *signed.damage]
+        if not found.damage:
+            damage += missing_files(site, book, whole=files)
         name, exists = book.name, book.exists
-    damage: list[Damage] = [*found.damage, *signed.damage]
     head_id, head_sha256 = found.head
     newest = signed.newest
     if as_json:

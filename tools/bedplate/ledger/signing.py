@@ -40,7 +40,8 @@ def holds(data: bytes, signature: str, *, principal: str, signers: Path) -> str 
     with tempfile.NamedTemporaryFile("w", suffix=".sig", encoding="utf-8") as file:
         file.write(signature)
         file.flush()
-        words = ["ssh-keygen", "-Y", "verify", "-n", NAMESPACE, "-f", signers, "-I", principal, "-s", file.name]
+        words: list[str | Path] = ["ssh-keygen", "-Y", "verify", "-n", NAMESPACE, "-f", signers]
+        words += ["-I", principal, "-s", file.name]
         done = run(words, stdin=data.decode(), check=False, timeout_s=TIMEOUT_S)
     if done.code == 127:  # noqa: PLR2004  what a shell says of a missing program
         raise BedplateError(f"no program ssh-keygen: {done.err} (install openssh-client)")

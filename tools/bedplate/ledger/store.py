@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import batched
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -32,7 +33,7 @@ from bedplate.ledger.shelf import PAGE, Shelf
 from bedplate.ledger.sqliteshelf import SqliteShelf
 from bedplate.ledger.troubles import Damaged
 from bedplate.model.event import GENESIS, Draft, Event, body_bytes, check_draft, seal, subjects_bytes
-from bedplate.model.faults import BedplateError
+from bedplate.model.faults import BedplateError, Refused
 
 POSTGRESQL = ("postgresql:", "postgresql+psycopg:", "postgres:")
 
@@ -137,6 +138,30 @@ class Ledger:
             self.shelf.commit()
             self._own_head = last, previous
         return recorded
+
+    def adopt(self, rows: Iterable[Row]) -> int:
+        """Take over the events of another ledger into this empty one, as they were recorded; returns how many.
+
+        The caller has verified them; the database refuses what does not follow.
+
+        Raises:
+            Refused: this ledger has events.
+            Busy, Damaged, BedplateError: as append; nothing was recorded.
+        """
+        if not self._writes:
+            raise BedplateError(f"ledger {self.name}: was opened for reading only")
+        count = 0
+        with self._mutex, self._turn(), self._transaction("append", writes=True):
+            if (head := self._head()[0]) != 0:
+                raise Refused(f"ledger {self.name}: has {head} events; an import needs an empty ledger")
+            for part in batched(rows, PAGE):
+                self.shelf.insert(
+                    tuple(value.decode() if isinstance(value, bytes) else value for value in vars(row).values())
+                    for row in part
+                )
+                count += len(part)
+            self.shelf.commit()
+        return count
 
     def events(
         self, *, after: int = 0, until: int | None = None, kinds: Collection[str] | None = None,

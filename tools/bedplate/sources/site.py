@@ -218,6 +218,11 @@ class Site:
         return url
 
     @property
+    def ledger_files_path(self) -> Path:
+        """Where logs and files lie that the ledger names."""
+        return self.root / "ledger-files"
+
+    @property
     def known_hosts_path(self) -> Path:
         return self.root / self.fleet.ssh.known_hosts
 

@@ -1,0 +1,48 @@
+"""Files that belong to the record of an environment, and what each of them is for: kinds of `file.attached`."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from bedplate.model.event import Event
+from bedplate.model.layers import Layer
+
+ATTACHED = "file.attached"
+# role -> its layer, and what it is; the handover document lists each, and says which are missing
+ROLES: dict[str, tuple[Layer, str]] = {
+    "hardware-list": (Layer.HARDWARE, "list of machines, parts and firmware"),
+    "firmware-list": (Layer.FIRMWARE, "firmware and BMC versions and settings"),
+    "build-recipe": (Layer.IMAGE, "how the image is built"),
+    "dependency-lock": (Layer.CODE, "lock file of the training code's dependencies"),
+    "training-code": (Layer.CODE, "the training code, or the commit it is"),
+    "training-config": (Layer.CONFIG, "configuration of the training run"),
+    "tokenizer": (Layer.CONFIG, "tokenizer"),
+    "sample-data": (Layer.CONFIG, "sample of the data, for a first run"),
+    "launch-command": (Layer.LAUNCH, "how a run is launched, and in which directories"),
+    "pass-criteria": (Layer.LAUNCH, "what a run must show to pass"),
+    "test-log": (Layer.LAUNCH, "log of a run that passed"),
+    "other": (Layer.LAUNCH, "anything else that belongs to the record"),
+}
+
+
+@dataclass(frozen=True)
+class Attached:
+    """A file that an event names."""
+
+    event: int
+    at: str
+    role: str
+    name: str
+    sha256: str
+    size: int
+    environment: str | None
+    subjects: tuple[str, ...]
+
+
+def attached(events: Iterable[Event]) -> Iterator[Attached]:
+    """The files of events of kind file.attached, in their order."""
+    for event in events:
+        for file in event.body.get("files", ()):
+            yield Attached(
+                event.id, event.at, str(event.body.get("role", "other")), str(file["name"]), str(file["sha256"]),
+                int(file["size"]), event.environment, event.subjects,
+            )  # fmt: skip
