@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bedplate.model.faults import BadInput, NodesFailed, Refused
 from bedplate.process import run
-from lab import hosts, lifecycle, machine, record
+from lab import healthfaults, hosts, lifecycle, machine, record
 from lab.places import CONTROLLER, SERVICES_HOST, Places
 from lab.run import on
 from lab.standins import FAULTS_ON_NODE
@@ -189,4 +189,5 @@ FAULTS: dict[str, NodeFault] = {
     ),
     "wrong-file": NodeFault(f"{TUNED_FILE} was edited by hand", _edit, _restore),
     "no-artifact": NodeFault("the image on its disk is gone", _lose, _find),
+    **{name: NodeFault(*known) for name, known in healthfaults.TABLE.items()},
 }  # fmt: skip
