@@ -15,7 +15,20 @@ from pathlib import Path
 
 from bedplate.model.faults import BadInput, BedplateError, Busy, NodesFailed, Refused
 from bedplate.process import run
-from lab import controller, devices, hosts, labkernel, machine, network, record, registry, site, slurmparts, trees
+from lab import (
+    controller,
+    devices,
+    hosts,
+    labkernel,
+    machine,
+    network,
+    record,
+    registry,
+    site,
+    slurmparts,
+    torchstandin,
+    trees,
+)
 from lab.archive import Archive, archive, downloads, downloads_path
 from lab.baseimage import BaseImage, base_image
 from lab.hosts import State
@@ -310,7 +323,8 @@ def _bring_up(places: Places, steps: Steps, nodes: int) -> None:
         )  # fmt: skip
         controller.furnish(roots[CONTROLLER], store, files, identity)
         for name in names:
-            hosts.start(places, name, controller.nspawn_options(places) if name == CONTROLLER else ())
+            options = controller.nspawn_options(places) if name == CONTROLLER else torchstandin.nspawn_options()
+            hosts.start(places, name, options)
     with steps.step("base image into the registry"):
         registry.push_base(places, store, image)
     with steps.step("hosts boot"):

@@ -1,56 +1,22 @@
-"""The training program's own tests, in its own environment: images/training has a uv.lock of its own.
+"""The training program's own tests, in its own environment: images/training has a uv.lock of its own."""
 
-The environment holds torch and Megatron (5 GB) and lies outside the checkout, named by its lock, so that it is made
-once; the lock's hashes decide what gets into it.
-"""
-
-import hashlib
 import os
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-TRAINING = ROOT / "images" / "training"
-PATIENCE_S = 3600.0  # downloads of 3 GB, then minutes of runs that a busy machine makes longer
+from unit.trainingenvironment import TRAINING, made
+
+PATIENCE_S = 3600.0  # minutes of runs that a busy machine makes longer
 
 pytestmark = pytest.mark.slow
 
 
-def cache() -> Path:
-    """Where tools/setup keeps its own, else the user's."""
-    shared = Path("/var/cache/bedplate")
-    if os.access(shared if shared.exists() else shared.parent, os.W_OK):
-        return shared
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bedplate"
-
-
-def uv() -> str:
-    """The one on PATH that answers (a shim of pyenv may not), else the one that tools/setup got."""
-    for candidate in ("uv", *sorted(map(str, cache().glob("uv-*/bin/uv")), reverse=True)):
-        if (
-            shutil.which(candidate)
-            and not subprocess.run([candidate, "--version"], capture_output=True, check=False).returncode
-        ):
-            return candidate
-    raise AssertionError("no uv: run tools/setup")
-
-
 @pytest.fixture(scope="module")
 def environment() -> Path:
-    wanted = hashlib.sha256((TRAINING / "uv.lock").read_bytes() + sys.version.encode()).hexdigest()[:16]
-    place = cache() / f"training-{wanted}"
-    given = {**os.environ, "UV_PROJECT_ENVIRONMENT": str(place)}
-    words = [uv(), "sync", "--locked", "--no-python-downloads", "--no-install-project", "--python", sys.executable]
-    done = subprocess.run(
-        words, cwd=TRAINING, env=given, capture_output=True, text=True, check=False, timeout=PATIENCE_S
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return place
+    return made()
 
 
 def said(environment: Path, *words: str) -> "subprocess.CompletedProcess[str]":

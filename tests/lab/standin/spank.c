@@ -132,7 +132,8 @@ static int bind_mounts(const char *root)
             if (made >= 0)
                 close(made);
         }
-        if (mount(source, target, NULL, MS_BIND | MS_REC, NULL)) {
+        if (mount(source, target, NULL, MS_BIND | MS_REC, NULL) ||
+            (one && strstr(one, "ro") && mount(NULL, target, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY, NULL))) {
             SAY("couldn't mount %s: %s", source, strerror(errno));
             return -1;
         }

@@ -64,6 +64,7 @@ class Wanted:
     reference: str | None = None
     user: str | None = None
     options: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
     queue_s: float = 3600.0  # so long a job may wait for its node
     interval_s: float = INTERVAL_S
 
@@ -150,9 +151,10 @@ def _node(site: Site, name: str, wanted: Wanted) -> _Node:
         profile=profile, reference=wanted.reference if REFERENCE in files else None,
         reference_sha256=sha256(files[REFERENCE]).removeprefix("sha256:") if REFERENCE in files else None,
     )  # fmt: skip
+    started_from = image.reference if wanted.engine == "docker" else artifact_path(image)
     work = Work(
         id=made, node=name, profile=profile, data=wanted.data, reference=REFERENCE in files, user=wanted.user,
-        options=wanted.options, image=image.reference if wanted.engine == "docker" else artifact_path(image),
+        options=wanted.options, mounts=wanted.mounts, image=started_from,
     )  # fmt: skip
     return _Node(asked, work, files, image.squashfs_size)
 

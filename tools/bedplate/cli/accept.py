@@ -1,5 +1,6 @@
 """`bedplate node accept`: is this machine a reference, by the questions of the program in its image?"""
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from bedplate.observe.running import running
 from bedplate.sources.site import Site, open_site
 
 WIDTH = 96
+MOUNT = re.compile(r"/[^:,\s]*:/[^:,\s]*(:ro)?")
 
 
 @click.command()
@@ -35,6 +37,9 @@ WIDTH = 96
 )  # fmt: skip
 @click.option("--reference", metavar="NODE", help="Compare speeds with the record of an accepted machine.")
 @click.option("--data", metavar="DIR", help="On the nodes; default: small data that the image's program writes.")
+@click.option(
+    "--mount", "mounts", multiple=True, metavar="SRC:DST[:ro]", help="One more mount of the container, from the node."
+)
 @click.option("--user", metavar="NAME", help="Who submits the job on the node; default: who logs in there.")
 @click.option("--option", "texts", multiple=True, metavar="TEXT", help="Words for sbatch, or docker run.")
 @click.option(
@@ -51,8 +56,8 @@ WIDTH = 96
 @click.pass_obj
 def accept(
     root: Path, *, nodes: tuple[str, ...], profile: Path | None, environment: str | None, engine: str,
-    reference: str | None, data: str | None, user: str | None, texts: tuple[str, ...], queue_s: float,
-    interval_s: float, width: int, show: bool, as_json: bool,
+    reference: str | None, data: str | None, user: str | None, mounts: tuple[str, ...], texts: tuple[str, ...],
+    queue_s: float, interval_s: float, width: int, show: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Ask a machine the questions that make it a reference, in its image; record the answers.
 
@@ -74,6 +79,9 @@ def accept(
         return
     if reference:
         node_names(site, reference, said="--reference")
+    bad = [mount for mount in mounts if not MOUNT.fullmatch(mount)]
+    if bad:
+        raise BadInput(f"--mount {bad[0]}: wanted SRC:DST or SRC:DST:ro, absolute paths")
     try:
         words = options(texts)
     except ValueError as fault:
@@ -84,7 +92,7 @@ def accept(
     rows: list[Row] = []
     with _progress(as_json) as (watch, report):
         for wanted, members in groups.items():
-            how = Wanted(wanted, engine, profile, data, reference, user, words, queue_s, interval_s)
+            how = Wanted(wanted, engine, profile, data, reference, user, words, mounts, queue_s, interval_s)
             rows += accept_nodes(site, members, how, width=width, watch=watch, report=report)
     _print(rows, as_json=as_json)
     refused = [row.node for row in rows if not row.answered.accepted]

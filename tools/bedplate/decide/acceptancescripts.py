@@ -34,6 +34,7 @@ class Work:
     image: str
     data: str | None = None
     reference: bool = False
+    mounts: tuple[str, ...] = ()  # further ones, SOURCE:TARGET or SOURCE:TARGET:ro, of all steps
     user: str | None = None  # who submits; None: who logs in
     options: tuple[str, ...] = ()  # further words for sbatch, or for docker run
     place: str = PLACE
@@ -106,9 +107,9 @@ cat > {quote(work.folder)}/job.sh <<'JOB'
         run = f"{work.folder}/run:{work.profile.run}"
         make = ""
         if work.data is None:
-            mounts = f"{work.data_folder}:{work.profile.data}"
-            make = f"{self._step(work, mounts)} {PROGRAM} material {quote(work.profile.data)} && "
-        asked = f"{self._step(work, f'{work.data_folder}:{work.profile.data}:ro,{run}')} {joined(work.words)}"
+            writes = self._step(work, f"{work.data_folder}:{work.profile.data}")
+            make = f"{writes} {PROGRAM} material {quote(work.profile.data)} && "
+        asked = f"{self._step(work, f'{work.data_folder}:{work.profile.data}:ro', run)} {joined(work.words)}"
         return f"""#!/bin/sh
 {make}{asked}
 echo $? > {quote(work.folder)}/ended.part
@@ -116,10 +117,11 @@ mv {quote(work.folder)}/ended.part {quote(work.folder)}/ended
 """
 
     @staticmethod
-    def _step(work: Work, mounts: str) -> str:
+    def _step(work: Work, *mounts: str) -> str:
         # All processors of the job for one task: the program starts the ranks itself.
         words = ["srun", "--nodes=1", "--ntasks=1", "--cpu-bind=none", f"--container-image={work.image}"]
-        return f'{joined(words)} --cpus-per-task="$SLURM_CPUS_ON_NODE" --container-mounts={quote(mounts)}'
+        inside = quote(f"--container-mounts={','.join((*mounts, *work.mounts))}")
+        return f'{joined(words)} --cpus-per-task="$SLURM_CPUS_ON_NODE" {inside}'
 
     def look(self, work: Work, handle: str) -> str:
         """Prints one word of this module and a reason; then the last line that the job said."""
@@ -155,14 +157,15 @@ class Docker:
         name = f"bedplate-accept-{work.id}"
         make = ""
         if work.data is None:
-            words = ["docker", "run", "--rm", f"--volume={work.data_folder}:{work.profile.data}", work.image]
+            words = ["docker", "run", "--rm", f"--volume={work.data_folder}:{work.profile.data}"]
+            words += [*(f"--volume={mount}" for mount in work.mounts), work.image]
             make = joined([*words, PROGRAM, "material", work.profile.data]) + f" > {quote(work.folder)}/job.txt 2>&1\n"
         words = [
             "docker", "run", "--detach", f"--name={name}", "--network=host", "--ipc=host", "--uts=host",
             "--ulimit=memlock=-1", "--ulimit=stack=67108864",
             *(["--gpus=all"] if work.profile.kind == "gpu" else []),
             f"--volume={work.data_folder}:{work.profile.data}:ro", f"--volume={work.folder}/run:{work.profile.run}",
-            *work.options, work.image, *work.words,
+            *(f"--volume={mount}" for mount in work.mounts), *work.options, work.image, *work.words,
         ]  # fmt: skip
         return f"set -eu\n{make}{joined(words)} > /dev/null\necho {quote(name)}\n"
 
