@@ -1,7 +1,10 @@
 """The one door to other programs: argv lists, a deadline, and failures that can be pasted."""
 
+import contextlib
 import shlex
 import subprocess
+import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -72,6 +75,70 @@ def run(
     if check and finished.code:
         raise ProcessFailed(finished, f"{words[0]} ended with {finished.code}")
     return finished
+
+
+@contextmanager
+def streaming(
+    argv: Sequence[str | Path],
+    *,
+    stdin: BinaryIO | None = None,
+    feeds: bool = False,
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+    log: Path | None = None,
+) -> Iterator[BinaryIO]:
+    """A program whose bytes are read while it runs (its output), or written (feeds: its input, with output to log).
+
+    Leaving the block waits for its end; leaving it by an exception kills it.
+
+    Raises:
+        ProcessFailed: it is not there, ended with another code than 0, or ran past timeout_s.
+    """
+    words = tuple(str(word) for word in argv)
+    overdue = threading.Event()
+    with _output(log, words) as output, tempfile.TemporaryFile() as said:
+        try:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE if feeds else stdin or subprocess.DEVNULL,
+                stdout=(output or said) if feeds else subprocess.PIPE,
+                stderr=output or said,
+                env=env,
+            )
+        except FileNotFoundError as fault:
+            raise ProcessFailed(Finished(words, 127, "", str(fault)), f"no program {words[0]}") from fault
+        pipe = process.stdin if feeds else process.stdout
+        assert pipe is not None  # noqa: S101
+
+        def end() -> None:
+            overdue.set()
+            process.kill()
+
+        timer = threading.Timer(timeout_s, end)
+        timer.daemon = True
+        timer.start()
+        broken: OSError | None = None
+        try:
+            try:
+                yield pipe  # type: ignore[misc]
+                pipe.close()
+            except BrokenPipeError as fault:  # it ended first, and says why
+                broken = fault
+            process.wait()
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        finally:
+            timer.cancel()
+            with contextlib.suppress(OSError):
+                pipe.close()
+        said.seek(0)
+        finished = Finished(words, process.returncode, "", said.read().decode(errors="replace") or _tail(log))
+    if overdue.is_set():
+        raise ProcessFailed(finished, f"no end after {timeout_s:g} s")
+    if finished.code or broken:
+        raise ProcessFailed(finished, f"{words[0]} ended with {finished.code}")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The superblock of a squashfs 4 file: is the file at least as long as it says?
+"""Squashfs files and their tools: is a file at least as long as its superblock says, is a tool to be believed?
 
 A truncated file lists without an error (unsquashfs -l ends with 0): its length is the cheap test, the sha256
 the sure one.
@@ -6,12 +6,30 @@ the sure one.
 
 import struct
 
+from bedplate.decide.rules.squashfs_tools import CORRUPTING
+from bedplate.model.versions import at_least, parse_range
+
 IMAGES = "/var/lib/bedplate/images"  # on a node; the default of role image, a test compares
+
+OLDEST = "4.5"  # the first whose mksquashfs has -tar, and whose unsquashfs writes pseudo files
 
 SUPERBLOCK_BYTES = 96
 _MAGIC = 0x73717368  # "hsqs"
 _LAYOUT = struct.Struct("<5I6H8Q")  # see squashfs_super_block in Linux' fs/squashfs/squashfs_fs.h
 _MAJOR, _BYTES_USED = 9, 12  # positions in it
+
+
+def tool_faults(version: str) -> list[str]:
+    """What is wrong with the mksquashfs of a version; nothing: what it writes is believed, after a look."""
+    said = f"mksquashfs {version}"
+    faults = [
+        f"{said} {why}: install {instead}"
+        for text, why, instead in CORRUPTING
+        if (bad := parse_range(text)) is not None and bad.holds(version)
+    ]
+    if not at_least(version, OLDEST):
+        faults.append(f"{said} cannot read a tar stream: install {OLDEST} or later")
+    return faults
 
 
 def squashfs_faults(head: bytes, size: int) -> list[str]:

@@ -4,10 +4,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from bedplate.act import enroot
 from bedplate.act.distribution.artifact import Artifact
 from bedplate.act.distribution.payload import Payload
-from bedplate.act.image import artifact_path
+from bedplate.act.image import artifact_path, artifacts
 from bedplate.decide.distribution.patches import SMALLEST, Patch, parse_patch, patch_name, window
 from bedplate.process import ProcessFailed, run
 from bedplate.sources.files import sync_directory, write_whole
@@ -54,7 +53,7 @@ def patch(base_file: str, what: Artifact, source: Path, say: Callable[[str], Non
     if not found.worth_it:
         say(f"the patch has {found.size} of {what.size} bytes: the whole file is moved")
         return None
-    if f"sha256:{found.sha256}" != enroot.fingerprint(path)[0]:
+    if f"sha256:{found.sha256}" != artifacts.fingerprint(path)[0]:
         record.unlink()
         say(f"{path.name} is damaged: the whole file is moved, and the patch is made again when it is next needed")
         return None
@@ -68,7 +67,7 @@ def _make(base: Path, source: Path, path: Path, base_sha256: str, what: Artifact
         # -A: no file names in the patch, so that the same two files give the same patch.
         argv: list[str | Path] = ["xdelta3", "-e", "-f", LEVEL, "-A", "-B", str(looked_at), "-s", base, source, temp]
         run(argv, timeout_s=MAKE_TIMEOUT_S)
-        digest, size, _ = enroot.fingerprint(temp)
+        digest, size, _ = artifacts.fingerprint(temp)
         tool = run(["xdelta3", "-V"], timeout_s=30, check=False)
         made = Patch(
             base_sha256, what.hexadecimal, digest.removeprefix("sha256:"), size, what.size, looked_at,

@@ -1,58 +1,57 @@
-"""Second stage: the built image in its registry, proven there by its bytes."""
+"""Second stage: the built image in its registry, proven there by its bytes, and kept there by a tag."""
 
 from pathlib import Path
 
+from bedplate.act.image import mirror, proof, skopeo
 from bedplate.act.image.state import (
     Outcome,
     Say,
-    alone,
     asked,
     built_path,
     current,
     digest_of,
-    in_registry,
     new_log,
     now,
     record_path,
     tell_ledger,
+    work_directory,
     write,
 )
+from bedplate.act.image.waiting import WAIT_S, turn
 from bedplate.decide.buildrecord import BuildRecord, Stage
+from bedplate.decide.reference import parse_reference
 from bedplate.model.faults import BadInput, Fault
-from bedplate.process import run
-from bedplate.sources.registry import WrongBytes
+from bedplate.sources.imagestore import as_directory
+from bedplate.sources.registry import Registry
 from bedplate.sources.site import Site, shown
 
-PUSH_TIMEOUT_S = 4 * 3600.0
 
-
-def push(site: Site, environment: str, *, say: Say = lambda _: None) -> Outcome:
+def push(site: Site, environment: str, *, wait_s: float = WAIT_S, say: Say = lambda _: None) -> Outcome:
     """Push the built image, and have the registry prove that it has exactly these bytes.
 
     Raises:
         BadInput: it is not built, or was built from another definition.
-        RegistryFault, ProcessFailed: the registry did not take it.
+        RegistryFault, ProcessFailed: the registry did not take it, or gives other bytes back.
+        Busy: another process was at it all the time.
     """
     want = asked(site, environment)
-    with alone(site, want.image.name):
+    with turn(site, want.image.name, say=say, wait_s=wait_s):
         record = current(site, environment, Stage.BUILT)
-        there = in_registry(record)
-        if record.pushed_at and there:
+        there = proof.present(record)
+        if record.pushed_at and there and proof.kept(record):
             tell_ledger(site, record, Stage.PUSHED)
             return Outcome(record, False, f"image {record.name} is pushed: {record.reference}")
-        place = built_path(site, record.name)
-        if not there:
-            if digest_of(place) != record.manifest_digest:
-                what = f"the built image is gone from {shown(place)}, and the registry does not have it"
-                remedy = f"remove {shown(record_path(site, record.name))}, run: bedplate image build {environment}"
-                raise BadInput([Fault(shown(place), None, what, remedy)])
-            log = new_log(site, record.name)
+        where = parse_reference(record.repository)
+        Registry(where.host).let_in_to_push(where.path)
+        log = new_log(site, record.name)
+        with work_directory(site, record.name) as work:
+            # In the registry already: only its tag is missing.
+            source = f"docker://{record.reference}" if there else f"dir:{_source(site, environment, record, work)}"
             say(f"pushing image {record.name} to {record.repository} (log: {shown(log)})")
-            run(push_command(place, record), timeout_s=PUSH_TIMEOUT_S, log=log)
-            if not in_registry(record):
-                raise WrongBytes(
-                    f"{record.reference}: skopeo pushed it, but the registry does not have it (log: {log})"
-                )
+            target = f"docker://{record.repository}:{proof.keep_tag(record)}"
+            skopeo.copy(source, target, where, work=work, log=log)
+        say(f"reading image {record.name} back from {record.repository}")
+        proof.faults(record)
         if not record.pushed_at:
             record = record.pushed(now())
             write(site, record)
@@ -60,8 +59,17 @@ def push(site: Site, environment: str, *, say: Say = lambda _: None) -> Outcome:
         return Outcome(record, True, f"pushed image {record.name}: {record.reference}")
 
 
-def push_command(place: Path, record: BuildRecord) -> list[str]:
-    """The tag keeps the image alive where a registry removes what has none; nothing ever reads it."""
-    tag = "bedplate-" + record.manifest_digest.removeprefix("sha256:")
-    target = f"docker://{record.repository}:{tag}"
-    return ["skopeo", "copy", "--quiet", "--preserve-digests", f"dir:{place}", target]
+def _source(site: Site, environment: str, record: BuildRecord, work: Path) -> Path:
+    """The image on this machine: as it was built, else as it was mirrored.
+
+    Raises:
+        BadInput: it is gone from both.
+    """
+    place = built_path(site, record.name)
+    if digest_of(place) == record.manifest_digest:
+        return place
+    if image := mirror.store(site).image(record.manifest_digest):
+        return as_directory(image, work / "image")
+    what = f"the built image is gone from {shown(place)}, and neither the registry nor the mirror have it"
+    remedy = f"remove {shown(record_path(site, record.name))}, run: bedplate image build {environment}"
+    raise BadInput([Fault(shown(place), None, what, remedy)])

@@ -1,0 +1,65 @@
+"""Enroot: from a verified image to one squashfs file.
+
+Enroot hashes layers and configuration but not the manifest it gets, and trusts what its cache calls by their names.
+So it gets the image from a registry on loopback that has nothing else (loopback.py), and an empty cache.
+"""
+
+import os
+from typing import ClassVar
+
+from bedplate.act.importers.importer import EPOCH_S, IMPORT_TIMEOUT_S, SQUASH_OPTIONS, Made, Work, check_squashfs_tools
+from bedplate.act.importers.loopback import serving
+from bedplate.decide.reference import enroot_uri, parse_reference
+from bedplate.model.faults import BadInput, BedplateError
+from bedplate.model.versions import at_least
+from bedplate.process import ProcessFailed, run
+from bedplate.sources.imagestore import Image
+
+_OWN_LAYER_TYPES = "4.1.3"  # the first after 4.1.2, which takes the first layer's compression for all of them
+
+
+class Enroot:
+    name: ClassVar[str] = "enroot"
+    needs: ClassVar[float] = 6.0  # the layers in its cache, unpacked (gzip takes 2.5 of code and libraries), squashed
+    own: ClassVar[frozenset[str]] = frozenset({"etc/rc", "etc/rc.local", "etc/fstab", "etc/environment"})
+
+    def check(self) -> None:
+        try:
+            _version()
+        except ProcessFailed as fault:
+            raise BadInput(f"{fault}\n(install enroot, or import with --importer embedded)") from None
+        check_squashfs_tools()
+
+    def make(self, work: Work) -> Made:
+        said = _version()
+        if fault := _mixed(work.image, said):
+            raise BadInput(fault)
+        repository = parse_reference(work.repository).path
+        with serving(work.image, repository) as host:
+            uri = enroot_uri(f"{host}/{repository}", work.image.manifest.digest, said)
+            # With an epoch enroot stamps every file and the file system with it: the same image, the same bytes.
+            env = {
+                **os.environ, "SOURCE_DATE_EPOCH": str(EPOCH_S), "ENROOT_SQUASH_OPTIONS": SQUASH_OPTIONS,
+                "ENROOT_ALLOW_HTTP": "yes", "ENROOT_CACHE_PATH": str(work.folder / "cache"),
+            }  # fmt: skip
+            command = ("enroot", "import", "--output", work.output, uri)
+            run(command, timeout_s=IMPORT_TIMEOUT_S, env=env, log=work.log)
+        if not work.output.is_file():
+            raise BedplateError(f"enroot import {uri} ended well but wrote no file (log: {work.log})")
+        return Made(f"enroot {said}", SQUASH_OPTIONS, uri)
+
+
+def _version() -> str:
+    """What enroot says it is, e.g. 4.1.2."""
+    return run(("enroot", "version"), timeout_s=30).out.strip()
+
+
+def _mixed(image: Image, version: str) -> str | None:
+    """Why a version would fail at these layers, in the middle of unpacking them."""
+    kinds = {layer.media_type.rpartition(".")[2].rpartition("+")[2] for layer in image.manifest.layers}
+    if len(kinds) > 1 and not at_least(version.partition("+")[0], _OWN_LAYER_TYPES):
+        return (
+            f"the layers are compressed in several ways ({', '.join(sorted(kinds))}), and enroot {version} takes the"
+            " first layer's for all of them (import with --importer embedded, or push with one compression)"
+        )
+    return None
