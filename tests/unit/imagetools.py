@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from bedplate.act.builders import buildah
+from bedplate.act.builders import buildah, builder, buildkit
 from bedplate.act.image import building, proof, pushing, skopeo
 from bedplate.act.importers import enroot
 from bedplate.process import Finished, ProcessFailed
@@ -61,6 +61,8 @@ class Tools:
         for beginning, answer in (
             ("buildah --version", lambda *_: "buildah version 1.39.3 (image-spec 1.1.0, runtime-spec 1.2.0)\n"),
             ("skopeo --version", lambda *_: "skopeo version 1.18.0\n"),
+            ("docker buildx version", self.no_program),
+            ("git --version", lambda *_: "git version 2.39.5\n"),
             ("enroot version", lambda *_: "4.1.2\n"),
             ("buildah bud", self.bud),
             ("buildah push", self.export),
@@ -73,6 +75,10 @@ class Tools:
             if " ".join(words).startswith(beginning):
                 return answer
         raise AssertionError(f"no program does {words}")
+
+    @staticmethod
+    def no_program(words: list[str], _env: Mapping[str, str]) -> str:
+        raise ProcessFailed(Finished(tuple(words), 127, "", "not found"), f"no program {words[0]}")
 
     def bud(self, words: list[str], _env: Mapping[str, str]) -> str:
         named = [word for at, word in enumerate(words) if words[at - 1] == "--build-context"]
@@ -173,7 +179,7 @@ def call(reference: str, method: str, what: str, body: bytes | None = None) -> b
 
 def install(monkeypatch: pytest.MonkeyPatch, tools: Tools | None = None) -> Tools:
     tools = tools or Tools()
-    for module in (buildah, enroot, skopeo):
+    for module in (buildah, buildkit, builder, enroot, skopeo):
         monkeypatch.setattr(module, "run", tools.run)
     return tools
 

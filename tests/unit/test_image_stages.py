@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from bedplate.act import image as images
-from bedplate.act.builders.buildah import Paths, build_command
+from bedplate.act.builders.buildah import build_command
+from bedplate.act.builders.builder import Dockerfile, Paths
 from bedplate.act.image import building
 from bedplate.cli.main import bedplate
 from bedplate.decide.buildrecord import Stage
@@ -172,7 +173,7 @@ def test_a_base_that_its_registry_does_not_have_is_not_built_from(stand: Stand) 
     replace_in(stand.root / "images/a/image.yml", "digest: 'sha256:", f"digest: '{digest('0')}'}} #")
     with pytest.raises(NotFound, match="base/debian"):
         images.build(stand.site, "A")
-    assert stand.tools.calls == ["buildah --version", "skopeo --version"]
+    assert not any(call.startswith("buildah bud") for call in stand.tools.calls)
 
 
 def test_an_unpinned_dockerfile_is_refused_before_anything_runs(stand: Stand) -> None:
@@ -318,13 +319,13 @@ def test_one_process_works_on_an_image_at_a_time(stand: Stand) -> None:
     assert images.build(stand.site, "A").did
 
 
-def test_the_build_command_pins_base_isolation_network_and_time(stand: Stand) -> None:
-    image = images.asked(stand.site, "A").image
-    words = build_command(image, Paths(Path("/w"), Path("/l")))
+def test_the_build_command_pins_base_isolation_network_and_time() -> None:
+    one = Dockerfile("image", Path("/c"), "Dockerfile", "BASE", {"GREETING": "hello"}, "host")
+    words = build_command("lab-small", one, "r.lab/base@sha256:1", Paths(Path("/w"), Path("/l")))
     for pair in (("--isolation", "chroot"), ("--network", "host"), ("--format", "oci"), ("--timestamp", "1735689600")):
         assert words[words.index(pair[0]) + 1] == pair[1]
     arguments = [words[at + 1] for at, word in enumerate(words) if word == "--build-arg"]
-    assert arguments == [f"BASE={image.base_reference}@{image.base_digest}", "GREETING=hello"]
+    assert arguments == ["BASE=r.lab/base@sha256:1", "GREETING=hello"]
     assert "--no-cache" in words
 
 

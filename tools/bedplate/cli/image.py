@@ -11,6 +11,8 @@ import click
 from bedplate.act import image as images
 from bedplate.act.builders.choice import BUILDERS
 from bedplate.act.image import Asked, Outcome
+from bedplate.act.image.waiting import WAIT_S
+from bedplate.act.importers import IMPORTERS
 from bedplate.cli import place
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.decide.buildrecord import Beside, BuildRecord, Source, Stage
@@ -18,12 +20,20 @@ from bedplate.decide.images import lint as lints
 from bedplate.decide.images import uri as names
 from bedplate.decide.images.rules import all_rules
 from bedplate.decide.reference import Reference
-from bedplate.model.faults import BadInput, Fault, Refused
+from bedplate.model.faults import BadInput, DifferencesFound, Fault, NodesFailed, Refused
 from bedplate.sources import checkout as checkouts
 from bedplate.sources import definition, uv
 from bedplate.sources.site import Site, open_site, shown
 
 env_argument = click.argument("env")
+_wait_option = click.option(
+    "--wait", type=click.FloatRange(min=0), default=WAIT_S, show_default=True,
+    metavar="SECONDS", help="For another process that works on the image.",
+)  # fmt: skip
+_VERDICTS = {  # the gravest first
+    images.State.WRONG: Refused.exit_code, images.State.UNKNOWN: NodesFailed.exit_code,
+    images.State.MISSING: DifferencesFound.exit_code,
+}  # fmt: skip
 _NEXT = {None: "build", Stage.BUILT: "push", Stage.PUSHED: "import", Stage.IMPORTED: "place"}
 
 
@@ -75,30 +85,62 @@ def build(  # noqa: PLR0917  click's order
 
 @image.command()
 @env_argument
+@_wait_option
 @json_option
 @click.pass_obj
-def push(root: Path, env: str, as_json: bool) -> None:
-    """Push the image of ENV to its registry, and check what arrived.
+def push(root: Path, env: str, wait: float, as_json: bool) -> None:
+    """Push the image of ENV to its registry, and read every byte of it back.
+
+    A tag bedplate-<digest> keeps it there; it is set again where it is gone.
 
     \b
     Example:
       bedplate image push A
     """
-    _stage(images.push, root, env, as_json)
+    _stage(partial(images.push, wait_s=wait), root, env, as_json)
 
 
 @image.command("import")
 @env_argument
+@click.option(
+    "--importer", type=click.Choice(list(IMPORTERS)), help="What makes the squashfs.  [default: enroot if installed]"
+)
+@_wait_option
 @json_option
 @click.pass_obj
-def import_(root: Path, env: str, as_json: bool) -> None:
+def import_(root: Path, env: str, importer: str | None, wait: float, as_json: bool) -> None:
     """Make the squashfs that jobs start from, of the pushed image.
+
+    The image is copied into the site's mirror first, and what was made is compared with it, file by file.
 
     \b
     Example:
       bedplate image import A
+      bedplate image import A --importer embedded
     """
-    _stage(images.import_, root, env, as_json)
+    _stage(partial(images.import_, importer=importer, wait_s=wait), root, env, as_json)
+
+
+@image.command()
+@env_argument
+@json_option
+@click.pass_obj
+def verify(root: Path, env: str, as_json: bool) -> int:
+    """Read every byte of the image of ENV, wherever it lies, and compare it with the build record.
+
+    As it was built, in the registry with the tag that keeps it, in the mirror, as a squashfs. Exit 3 if something is
+    wrong, 4 if something is unknown, 5 if something is missing.
+
+    \b
+    Example:
+      bedplate image verify A
+    """
+    parts = list(images.verify(open_site(root), env, say=lambda text: click.echo(text, err=True)))
+    if as_json:
+        print_json([{"what": part.what, "state": part.state.value, "says": part.says} for part in parts])
+    else:
+        print_table(["what", "is", "says"], [(part.what, part.state.value, part.says) for part in parts])
+    return next((code for state, code in _VERDICTS.items() if any(part.state is state for part in parts)), 0)
 
 
 @image.command()

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from bedplate.decide import buildrecord
 from bedplate.decide.buildrecord import BuildRecord, Stage, read_record, record_text
-from bedplate.decide.reference import parse_reference
 from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import identity
 from bedplate.model.event import Draft
@@ -22,7 +21,6 @@ from bedplate.model.image import ImageDefinition
 from bedplate.model.layers import Layer
 from bedplate.sources.definition import DefinitionFiles, read_definition
 from bedplate.sources.files import write_whole
-from bedplate.sources.registry import NotFound, Registry, WrongBytes
 from bedplate.sources.site import Site, shown
 
 Say = Callable[[str], None]
@@ -105,24 +103,6 @@ def current(site: Site, environment: str, need: Stage) -> BuildRecord:
     if need is Stage.PUSHED and not record.pushed_at:
         raise BadInput([Fault(place, None, f"image {name} is not pushed", f"run: bedplate image push {environment}")])
     return record
-
-
-def in_registry(record: BuildRecord) -> bool:
-    """Does the registry have this very image?
-
-    Raises:
-        RegistryFault: nobody knows, or it answers with something else.
-    """
-    where = parse_reference(record.repository)
-    try:
-        found = Registry(where.host).manifest(where.path, record.manifest_digest)
-    except NotFound:
-        return False
-    if found.config_digest != record.config_digest or found.media_type != record.media_type:
-        raise WrongBytes(
-            f"{record.reference}: the record says {record.config_digest}, the manifest {found.config_digest}"
-        )
-    return True
 
 
 def files_of(site: Site, definition: str) -> DefinitionFiles:

@@ -8,7 +8,7 @@ from bedplate.act.image.state import Say, alone
 from bedplate.model.faults import Busy
 from bedplate.sources.site import Site
 
-WAIT_S = 4 * 3600.0  # as long as an import may take
+WAIT_S = 4 * 3600  # as long as an import may take
 _PROBE_S = 0.5
 
 

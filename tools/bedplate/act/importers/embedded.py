@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import IO, BinaryIO, ClassVar, cast
 
 from bedplate.act.importers.importer import (
-    EPOCH_S,
     IMPORT_TIMEOUT_S,
     SQUASH_OPTIONS,
     Made,
@@ -28,6 +27,7 @@ from bedplate.decide.images.rootfs import OURS, Entry, Kind, Node, Tree
 from bedplate.model.canonical import sha256
 from bedplate.process import streaming
 from bedplate.sources import layers
+from bedplate.sources.commit import EPOCH_S
 from bedplate.sources.imagestore import Image
 
 _TYPES = {Kind.DIRECTORY: tarfile.DIRTYPE, Kind.SYMLINK: tarfile.SYMTYPE, Kind.FIFO: tarfile.FIFOTYPE}

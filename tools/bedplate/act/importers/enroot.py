@@ -7,12 +7,13 @@ So it gets the image from a registry on loopback that has nothing else (loopback
 import os
 from typing import ClassVar
 
-from bedplate.act.importers.importer import EPOCH_S, IMPORT_TIMEOUT_S, SQUASH_OPTIONS, Made, Work, check_squashfs_tools
+from bedplate.act.importers.importer import IMPORT_TIMEOUT_S, SQUASH_OPTIONS, Made, Work, check_squashfs_tools
 from bedplate.act.importers.loopback import serving
 from bedplate.decide.reference import enroot_uri, parse_reference
 from bedplate.model.faults import BadInput, BedplateError
 from bedplate.model.versions import at_least
 from bedplate.process import ProcessFailed, run
+from bedplate.sources.commit import EPOCH_S
 from bedplate.sources.imagestore import Image
 
 _OWN_LAYER_TYPES = "4.1.3"  # the first after 4.1.2, which takes the first layer's compression for all of them

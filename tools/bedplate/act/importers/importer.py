@@ -14,7 +14,6 @@ from bedplate.sources.imagestore import Image
 
 # Enroot's own default, lzo with uncompressed data, is 18 GB where this is 7 (PyTorch 25.09), on every node.
 SQUASH_OPTIONS = "-comp zstd -Xcompression-level 3 -b 1M -exit-on-error"
-EPOCH_S = 1_735_689_600  # 2025-01-01T00:00:00Z, of what bears no time of its own; the builders have the same
 IMPORT_TIMEOUT_S = 4 * 3600.0
 
 
