@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from bedplate.decide.fold import BAD, NodeState, Status
 from bedplate.decide.judge import judge
 from bedplate.decide.plan import Batch, Plan, make_plan
-from bedplate.model.environment import Policy
 from bedplate.model.fleet import Node
+from bedplate.model.policy import Policy
 from unit.fleet_sample import nodes
 from unit.story import A
 

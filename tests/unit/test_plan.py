@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from bedplate.decide.fold import NodeState, Status
 from bedplate.decide.plan import Plan, make_plan, spread
-from bedplate.model.environment import Policy
 from bedplate.model.fleet import Node
+from bedplate.model.policy import Policy
 from unit.fleet_sample import node, nodes
 from unit.story import A, B
 

@@ -27,11 +27,12 @@ from bedplate.decide.render import RenderedFile, Rendering, refuse_other_templat
 from bedplate.decide.roles import Role
 from bedplate.decide.rule import Finding
 from bedplate.ledger.store import Ledger
-from bedplate.model.environment import Environment, Policy, RuleException
+from bedplate.model.environment import Environment, RuleException
 from bedplate.model.event import Draft
 from bedplate.model.faults import BadInput, Refused
 from bedplate.model.fleet import Node
 from bedplate.model.nodes import fold as fold_names
+from bedplate.model.policy import Policy
 from bedplate.model.wording import JINJA
 from bedplate.sources import checkout
 from bedplate.sources.site import Site

@@ -4,18 +4,20 @@ Invariants
 - A node that runs the target, verified, is in no batch (unless it is to be rechecked).
 - Nodes in doubt come first, then failed and unreachable ones, then the canary, the small group, the rest.
 - Every node that was asked for is in exactly one batch or named as left out, with the reason.
-- Racks take turns in the order, so that rack mates meet in one batch as late as racks allow: a failed
-  switch must not look like a failed driver.
+- Power domains take turns in the order, and in each its racks, so that neighbours meet in one batch as late as the
+  fleet allows: a failed switch or feed must not look like a failed driver. A limit of the policy is kept by making
+  the batch smaller.
 
 Example: 8 fresh nodes, canary 1, small 2, batch 4 -> [1] [2] [4] [1].
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bedplate.decide.fold import NodeState, Status
-from bedplate.model.environment import Policy
 from bedplate.model.fleet import Node
+from bedplate.model.policy import Policy, nodes_of
 
 CANARY_ORDER = ("reference", "spare", "training")  # who risks least when the first node breaks
 
@@ -52,13 +54,22 @@ class Plan:
         }
 
 
-def spread(nodes: Sequence[Node]) -> list[str]:
-    """One node of every rack in turn, those that may be risked first leading each turn."""
-    seen: dict[str, int] = {}
-    keyed = []
+def spread(nodes: Sequence[Node], power: Mapping[str, str] | None = None) -> list[str]:
+    """One node of every power domain in turn, its racks in turn; those that may be risked first lead each turn.
+
+    power: rack -> power domain; a rack that says none is a domain of its own.
+    """
+    racks: Counter[str] = Counter()
+    by_rack = []  # one node of every rack in turn
     for node in sorted(nodes, key=lambda n: (_risk(n), n.name)):
-        keyed.append((seen.get(node.rack, 0), _risk(node), node.rack, node.name))
-        seen[node.rack] = seen.get(node.rack, 0) + 1
+        by_rack.append((racks[node.rack], _risk(node), node.rack, node.name))
+        racks[node.rack] += 1
+    domains: Counter[str] = Counter()
+    keyed = []
+    for turn, risk, rack, name in sorted(by_rack):
+        domain = (power or {}).get(rack, f"rack {rack}")
+        keyed.append((domains[domain], turn, risk, rack, name))
+        domains[domain] += 1
     return [name for *_, name in sorted(keyed)]
 
 
@@ -76,32 +87,72 @@ def make_plan(
     policy: Policy,
     *,
     recheck: bool = False,
+    power: Mapping[str, str] | None = None,
 ) -> Plan:
-    """Order nodes into batches for the environment with identity target."""
+    """Order nodes into batches for the environment with identity target; power: rack -> power domain."""
     unseen = NodeState()
 
     def of(*wanted: Status) -> list[Node]:
         return [node for node in nodes if states.get(node.name, unseen).status in wanted]
 
     done = [n.name for n in nodes if states.get(n.name, unseen).at_target(target) and not recheck]
-    in_doubt = spread(of(Status.IN_DOUBT))
-    bad = spread(of(Status.FAILED, Status.UNREACHABLE, Status.RESCUED))
+    in_doubt = spread(of(Status.IN_DOUBT), power)
+    bad = spread(of(Status.FAILED, Status.UNREACHABLE, Status.RESCUED), power)
     apart = {*done, *in_doubt, *bad}
-    fresh = spread([node for node in nodes if node.name not in apart])
+    fresh = spread([node for node in nodes if node.name not in apart], power)
     again = [*in_doubt, *bad]
+    largest = nodes_of(policy.batch, len(nodes))
 
     batches: list[Batch] = []
     while again:
-        batch, again = again[: policy.batch], again[policy.batch :]
+        batch, again = again[:largest], again[largest:]
         # Ansible ends a play whose whole batch failed, whatever the failure budget: one fresh node in the
         # batch keeps dead nodes, of which the budget allows a few, from blocking every later run.
         batches.append(Batch("recovery", tuple(batch + fresh[:1])))
         fresh = fresh[1:]
-    for name, size in (("canary", policy.canary), ("small", policy.small)):
-        if fresh and size:
-            batches.append(Batch(name, tuple(fresh[:size])))
-            fresh = fresh[size:]
-    while fresh:
-        batches.append(Batch("rest", tuple(fresh[: policy.batch])))
-        fresh = fresh[policy.batch :]
+    where = {node.name: (node.rack, (power or {}).get(node.rack)) for node in nodes}
+    for name, size in _sizes(policy, len(nodes), largest):
+        if not fresh:
+            break
+        chosen = _within(fresh, where, policy, size)
+        if chosen:
+            batches.append(Batch(name, tuple(chosen)))
+            fresh = [node for node in fresh if node not in set(chosen)]
     return Plan(tuple(batches), tuple(done), tuple(in_doubt), tuple(bad))
+
+
+def _sizes(policy: Policy, total: int, largest: int) -> Iterator[tuple[str, int]]:
+    """Names and sizes of the batches of fresh nodes, without end: canary, small group, then as the policy grows."""
+    small = nodes_of(policy.small, total)
+    yield "canary", nodes_of(policy.canary, total)
+    yield "small", small
+    size = max(1, small)
+    while True:
+        match policy.growth:
+            case "linear":
+                size = min(largest, size + max(1, small))
+            case "exponential":
+                size = min(largest, size * 2)
+            case _:
+                size = largest
+        yield "rest", size
+
+
+def _within(order: Sequence[str], where: Mapping[str, tuple[str, str | None]], policy: Policy, size: int) -> list[str]:
+    """The first nodes in an order that fill a batch and keep the policy's limits; where: node -> rack, power domain."""
+    chosen: list[str] = []
+    racks: Counter[str] = Counter()
+    domains: Counter[str] = Counter()
+    for name in order:
+        if len(chosen) == size:
+            break
+        rack, domain = where[name]
+        if policy.rack_limit and racks[rack] == policy.rack_limit:
+            continue
+        if policy.power_limit and domain and domains[domain] == policy.power_limit:
+            continue
+        chosen.append(name)
+        racks[rack] += 1
+        if domain:
+            domains[domain] += 1
+    return chosen

@@ -6,11 +6,12 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
 from bedplate.model.canonical import identity
 from bedplate.model.faults import BadInput, Fault
 from bedplate.model.layers import Layer
+from bedplate.model.policy import Policy, PolicyShape
 from bedplate.model.schema import Checked, Strict, checked, meant, nearest, wrong
 from bedplate.model.text import Document, Path, read_yaml
 from bedplate.model.wording import exact_faults, inner_path, matching
@@ -66,16 +67,6 @@ class RuleException:
     rule: str
     reason: str
     approved_by: str
-
-
-@dataclass(frozen=True)
-class Policy:
-    """How a rollout goes: sizes of the first batches and of the others, and how many nodes it may lose."""
-
-    canary: int
-    small: int
-    batch: int
-    failure_budget: int
 
 
 @dataclass(frozen=True)
@@ -176,7 +167,6 @@ def _text(value: str) -> str:
 
 Word = Annotated[str, _word]
 Words = Annotated[list[Word], AfterValidator(_some)]
-Positive = Annotated[int, Field(ge=1)]
 
 
 class _Archive(Strict):
@@ -204,13 +194,6 @@ class _Exception(Strict):
     approved_by: Annotated[str, AfterValidator(_text)]
 
 
-class _Policy(Strict):
-    canary: Positive
-    small: Positive
-    batch: Positive
-    failure_budget: Annotated[int, Field(ge=0)]
-
-
 class _Environment(Strict):
     """Everything may be absent here: one missing section must not hide the faults of the others."""
 
@@ -220,7 +203,7 @@ class _Environment(Strict):
     archive: _Archive | None = None
     layers: dict[str, _Layer] | None = None
     exceptions: list[_Exception] | None = None
-    rollout: _Policy | None = None
+    rollout: PolicyShape | None = None
 
 
 _REQUIRED = ("environment", "kinds", "archive", "layers", "rollout")
@@ -355,7 +338,7 @@ def _environment(shape: _Environment, document: Document) -> Environment:
             )
             for layer, said in ((layer, shape.layers[layer.value]) for layer in Layer)
         },
-        policy=Policy(shape.rollout.canary, shape.rollout.small, shape.rollout.batch, shape.rollout.failure_budget),
+        policy=shape.rollout.policy(),
         document=document,
         exceptions=tuple(RuleException(said.rule, said.reason, said.approved_by) for said in shape.exceptions or ()),
     )

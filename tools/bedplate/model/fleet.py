@@ -90,6 +90,8 @@ class Fleet:
     ntp: tuple[str, ...] = ()
     netboot: Netboot | None = None
     bmc: Bmc | None = None
+    power: Mapping[str, str] = field(default_factory=dict)
+    """Power domain per rack, of those racks that say one: what one failed feed takes with it."""
 
     def nodes_of(self, kinds: Collection[str]) -> list[Node]:
         """The nodes of some kinds, in the order of nodes.csv."""
@@ -191,6 +193,7 @@ class _Kind(Strict):
 
 class _Rack(Strict):
     positions: Annotated[int, Field(ge=1, le=100)]
+    power: Word | None = None
 
 
 class _Group(Strict):
@@ -483,6 +486,12 @@ class _Join:
             groups={name: tuple(sorted(nodes, key=order.__getitem__)) for name, nodes in self.members.items()},
             kinds={name: Kind(name, kind.model, kind.architecture, kind.bond) for name, kind in shape.kinds.items()},
             racks=self.racks,
+            power={
+                name: said
+                for racks, names in self.rack_lists.items()
+                for name in names
+                if (said := shape.racks[racks].power)
+            },
             networks={
                 "management": IPv4Network(shape.networks.management.cidr),
                 "bmc": IPv4Network(shape.networks.bmc.cidr),
