@@ -119,6 +119,49 @@ def test_classes_that_weights_only_refuses_are_not_known_to_0_19() -> None:
     assert by_files(found, Stack("0.18.2", TORCH), all_changes()).answer is Answer.YES
 
 
+@pytest.mark.parametrize(
+    ("changed", "old", "new"),
+    [
+        ({}, Answer.YES, Answer.YES),
+        ({"async": True}, Answer.NO, Answer.YES),
+        ({"sharded_backend_version": 2}, Answer.UNKNOWN, Answer.UNKNOWN),
+        ({"common_backend_version": 2}, Answer.UNKNOWN, Answer.UNKNOWN),
+    ],
+)
+def test_keys_and_versions_of_metadata_json_count(
+    tmp_path: Path, changed: dict[str, Any], old: Answer, new: Answer
+) -> None:
+    path = Path(shutil.copytree(OLD, tmp_path / "saved"))
+    said = json.loads((path / "metadata.json").read_text())
+    (path / "metadata.json").write_text(json.dumps(said | changed))
+    found = inspect(path)
+    assert found.whole
+    answers = [by_files(found, Stack(version, TORCH), all_changes()).answer for version in ("0.18.2", "0.19.2")]
+    assert answers == [old, new]
+
+
+def test_the_version_in_metadata_json_did_not_change_with_the_layout() -> None:
+    old, new = (json.loads((path / "metadata.json").read_text()) for path in (OLD, NEW))
+    assert old["sharded_backend_version"] == new["sharded_backend_version"] == 1
+    assert Mark.COMMON_STATE in inspect(NEW).marks - inspect(OLD).marks
+
+
+def test_a_common_pt_beside_the_common_state_is_read_by_both(tmp_path: Path) -> None:
+    """What 0.19 writes, with the common.pt that the copy gets: old readers take the file, and so does 0.19."""
+    path = Path(shutil.copytree(NEW, tmp_path / "both"))
+    shutil.copy(convert(NEW, "0.18", tmp_path / "copy").path + "/common.pt", path)
+    found = inspect(path)
+    assert found.whole, found.faults
+    for version in ("0.14.0", "0.18.2", "0.19.2"):
+        assert by_files(found, Stack(version, TORCH), all_changes()).answer is Answer.YES
+
+
+def test_what_the_optimizer_was_sharded_by_is_shown() -> None:
+    """dp_reshardable, the default: another number of replicas may load it, another tensor or pipeline size may not."""
+    for path in (OLD, NEW):
+        assert inspect(path).written_by["content distrib_optim_sharding_type"] == "dp_reshardable"
+
+
 def test_every_change_says_where_it_is_known_from() -> None:
     changes = all_changes()
     assert len({change.id for change in changes}) == len(changes) > 4

@@ -34,6 +34,10 @@ class Mark(StrEnum):
     OPTIMIZER = "optimizer"
     FLATTENED = "flattened_range"
     STORAGE_META = "StorageMeta"
+    CONFIG_KEYS = "metadata.json keys"
+    """metadata.json has a key that Megatron until 0.18 does not know."""
+    CONFIG_VERSION = "metadata.json version"
+    """metadata.json says another version of its layout than 1, the only one that there was."""
     FOREIGN = "foreign names"
     """A pickle names something that no known writer of checkpoints names."""
 

@@ -15,7 +15,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -36,6 +36,8 @@ LARGEST_TEXT_BYTES = 16 * 1024 * 1024
 SMALL_BYTES = 1024 * 1024  # files whose bytes are in the fingerprint
 MOST_FAULTS_OF_A_KIND = 20
 ZIP = b"PK\x03\x04"
+_CONFIG_KEYS = {"sharded_backend", "sharded_backend_version", "common_backend", "common_backend_version"}
+"""CheckpointingConfig of Megatron Core until 0.18, which is made of all that metadata.json says."""
 _NUMBER = re.compile(r"(?:iter_|step-)(\d{1,18})")
 _RANK = re.compile(r"mp_rank_(\d+)(?:_(\d+))?(?:_(\d+))?")
 _BROKEN = (
@@ -209,18 +211,25 @@ class _Found:
 
     # --- layouts
 
+    def _configuration(self, config: Mapping[str, Any]) -> None:
+        backend = config.get("sharded_backend")
+        if backend != "torch_dist":
+            self.layout = Layout.UNKNOWN
+            self._tell(CONFIG, f"sharded_backend is {str(backend)[:50]!r}: only torch_dist is known", "")
+        if "common_backend" in config:
+            self.written_by["metadata.json"] = "as Megatron Core 0.18 and earlier write it"
+        elif backend == "torch_dist":
+            self.written_by["metadata.json"] = "as Megatron Core 0.19 writes it"
+        if config.keys() - _CONFIG_KEYS:
+            self.marks.add(Mark.CONFIG_KEYS)
+        if any(config.get(name, 1) != 1 for name in ("sharded_backend_version", "common_backend_version")):
+            self.marks.add(Mark.CONFIG_VERSION)
+
     def _distributed(self) -> None:
         config = self._json(CONFIG) if CONFIG in self.sizes else None
         self.layout = Layout.TORCH_DCP if CONFIG not in self.sizes else Layout.TORCH_DIST
         if config is not None:
-            backend = config.get("sharded_backend")
-            if backend != "torch_dist":
-                self.layout = Layout.UNKNOWN
-                self._tell(CONFIG, f"sharded_backend is {str(backend)[:50]!r}: only torch_dist is known", "")
-            if "common_backend" in config:
-                self.written_by["metadata.json"] = "as Megatron Core 0.18 and earlier write it"
-            elif backend == "torch_dist":
-                self.written_by["metadata.json"] = "as Megatron Core 0.19 writes it"
+            self._configuration(config)
         data = self._bytes(METADATA, LARGEST_PICKLE_BYTES)
         if data is None:
             return
