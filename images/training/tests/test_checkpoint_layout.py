@@ -6,6 +6,7 @@ As a program it is the writer of the fixtures of the controller's tests (tests/u
 """
 
 import importlib
+import importlib.metadata
 import json
 import os
 import random
@@ -22,7 +23,7 @@ import pytest
 TRAINING = Path(__file__).resolve().parents[1]
 TOOLS = TRAINING.parents[1] / "tools"
 LOADER = TOOLS / "bedplate" / "act" / "checkpointloader.py"
-OLDER = "0.18.2"
+OLDER, NEWER = "0.18.2", "0.19.2"
 # every file of the release on PyPI, as `uv pip compile --generate-hashes` has them
 OLDER_SHA256 = (
     "22652f429294aa0b79bbf183f04cdbcd9f778b1950a2e667dcc8211d09857c23",
@@ -192,6 +193,22 @@ def test_the_older_cannot_read_the_newer(saved: Callable[[Path | None], Path], o
     assert "common.pt does not exist" in said["faults"][0]
 
 
+METADATA_ONLY = """
+import sys
+from megatron.core import dist_checkpointing
+print(len(dist_checkpointing.load_tensors_metadata(sys.argv[1])))
+"""
+
+
+def test_what_lists_tensors_only_takes_the_newer_for_readable(
+    saved: Callable[[Path | None], Path], older: Path
+) -> None:
+    """Why the loader begins with the common state: this is what a check of the metadata alone would have said."""
+    done = started(["-c", METADATA_ONLY, saved(None)], older)
+    assert (done.returncode, done.stdout.split()[-1:]) == (0, ["3"]), done.stderr[-2000:]
+    assert loaded(saved(None), older)["faults"]
+
+
 STRICT = """
 import json, sys, torch
 import torch.distributed as dist
@@ -231,6 +248,45 @@ def test_the_copy_is_read_by_both_in_their_strictest_mode_and_the_original_stays
         done = started(["-c", STRICT, copy], megatron)
         assert done.returncode == 0, done.stderr[-3000:]
         assert json.loads(done.stdout.splitlines()[-1]) == {"same": True, "iteration": ITERATION, "layers": 2}
+
+
+@pytest.mark.usefixtures("tools")
+def test_the_matrix_of_both_releases_and_the_copy_as_a_third(older: Path, tmp_path: Path) -> None:
+    """What `bedplate checkpoint matrix` does, with the Python of two real releases in the place of two images."""
+    act = importlib.import_module("bedplate.act.checkpointpairs")
+    decide = importlib.import_module("bedplate.decide.checkpointmatrix")
+    stack = importlib.import_module("bedplate.model.checkpoint").Stack
+    torch = importlib.metadata.version("torch")
+    images = [
+        decide.Party(image, (image,), stack(version, torch)) for image, version in (("old", OLDER), ("new", NEWER))
+    ]
+    pythons = {"old": older, "new": None}
+    for image, megatron in pythons.items():
+        python = tmp_path / f"python-{image}"
+        given = f"OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore PYTHONPATH={megatron or ''}"
+        python.write_text(f'#!/bin/sh\n{given} exec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+    folder = tmp_path / "matrix"
+    folder.mkdir()
+    pairs = act.tried(images, lambda party, *_: (str(tmp_path / f"python-{party.image}"),), folder)
+    found = {(pair.writer, pair.reader): (str(pair.answer), " ".join(pair.reasons)) for pair in pairs}
+    assert {pair: answer for pair, (answer, _) in found.items()} == {
+        ("old", "old"): "yes",
+        ("old", "new"): "yes",
+        ("new", "old"): "no",
+        ("new", "new"): "yes",
+    }, found
+    assert "common.pt does not exist" in found["new", "old"][1]
+    assert "Megatron Core 0.18.2" in found["new", "old"][1]
+    tiny = (TOOLS / "bedplate" / "act" / "checkpointtiny.py").read_text()
+    copy = tmp_path / "copy"
+    importlib.import_module("bedplate.act.checkpointcopy").convert(folder / "1", "0.18", copy)
+    for megatron in (older, None):  # all numbers, the object and the arguments are those that were saved
+        done = started(["-", "load", copy], megatron, input=tiny)
+        said = [line for line in done.stdout.splitlines() if line.startswith("bedplate-checkpoint: ")]
+        answer = json.loads(said[0].removeprefix("bedplate-checkpoint: "))
+        assert (answer["faults"], answer["unable"], answer["read"]["tensors"]) == ([], "", 3), done.stderr[-2000:]
+        assert answer["megatron_core"].startswith("0.18" if megatron else "0.19")
 
 
 if __name__ == "__main__":

@@ -6,14 +6,13 @@ Invariants:
 """
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bedplate.act.checkpointloader import MARKER
-from bedplate.act.image import artifact_path, verified_artifact
+from bedplate.act.imagepython import Mount, NotHere, image_python
 from bedplate.decide.checkpointchanges import all_changes
 from bedplate.decide.checkpointreadable import MEGATRON_VALUE, TORCH_VALUE, by_files, by_loading, stack_of
 from bedplate.decide.lockdoc import LockDocument
@@ -54,7 +53,7 @@ def readable(
 ) -> Judged:
     """Judge whether an environment reads a checkpoint, and record the verdict.
 
-    python: how to start Python inside the image, instead of Enroot on this machine.
+    python: how to start Python inside the image, instead of Enroot or Docker on this machine.
 
     Raises:
         BadInput: there is nothing at the path; the environment is not locked.
@@ -125,7 +124,7 @@ def _recorded(site: Site, judged: Judged) -> Judged:
     }  # fmt: skip
     subjects = (f"checkpoint:{_subject(found.path)}", f"environment:{lock.name}")
     with Ledger.open(site.ledger_url) as ledger:
-        event = ledger.append(Draft(EVENTS[verdict.answer], subjects, _text(body), lock.identity))[0]
+        event = ledger.append(Draft(EVENTS[verdict.answer], subjects, recordable(body), lock.identity))[0]
     return Judged(found, lock, verdict, event.id, judged.with_command)
 
 
@@ -135,13 +134,13 @@ def _subject(path: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def _text(value: Any) -> Any:
+def recordable(value: Any) -> Any:
     """A body that the ledger takes: UTF-8 whatever a path or a program said."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, Mapping):
-        return {key: _text(item) for key, item in value.items()}
-    return [_text(item) for item in value] if isinstance(value, list) else value
+        return {key: recordable(item) for key, item in value.items()}
+    return [recordable(item) for item in value] if isinstance(value, list) else value
 
 
 # --- the level load ----------------------------------------------------------------------------------
@@ -157,13 +156,13 @@ def _loaded(
 
     stack = stack_of(lock)
     if python and None in {stack.megatron_core, stack.torch}:
-        # Enroot starts the image by its hash; of a command only the versions tell whose image it was.
+        # Enroot and Docker start the image by its hash; of a command only the versions tell whose image it was.
         why = f"which Megatron Core and torch the image of {lock.name} holds is not recorded: any image could answer"
         remedy = f"say it in config.values.{MEGATRON_VALUE} and {TORCH_VALUE}, and lock again"
         return unknown(why, remedy), ()
-    inside = tuple(python) or _enroot(site, lock, path)
-    if isinstance(inside, Verdict):
-        return inside, ()
+    inside = tuple(python) or image_python(site, lock, [Mount(path)])
+    if isinstance(inside, NotHere):
+        return unknown(inside.why, inside.remedy), ()
     command = (*inside, "-", str(path), str(most_bytes))
     program = Path(__file__).with_name("checkpointloader.py").read_text(encoding="utf-8")
     try:
@@ -180,29 +179,3 @@ def _loaded(
         why = f"the loader ended with {done.code} and without an answer: {end}"
         return unknown(why, "run the command in the image and look"), command
     return by_loading(said, stack), command
-
-
-def _enroot(site: Site, lock: LockDocument, path: Path) -> tuple[str, ...] | Verdict:
-    """Python inside the image of an environment, started by Enroot; why not, where it is not here.
-
-    Raises:
-        Refused: the artifact has other bytes than its name says.
-    """
-    if lock.image is None:
-        why = f"environment {lock.name} manages no image"
-        return Verdict(Answer.UNKNOWN, Level.LOAD, (why,), "say how to start its Python: --python COMMAND")
-    artifact = artifact_path(site, lock.image.squashfs_sha256)
-    missing = [
-        what
-        for what, there in (
-            (f"no image {artifact}", artifact.is_file()),
-            ("no program enroot", shutil.which("enroot") is not None),
-            (f"a path that enroot cannot mount: {path}", ":" not in str(path) and " " not in str(path)),
-        )
-        if not there
-    ]
-    if missing:
-        remedy = "run it where the image and enroot are, or say how to start its Python: --python COMMAND"
-        return Verdict(Answer.UNKNOWN, Level.LOAD, (f"here is {', '.join(missing)}",), remedy)
-    verified_artifact(site, lock.image.squashfs_sha256, lock.image.squashfs_size)
-    return ("enroot", "start", "--mount", f"{path}:{path}:none:x-create=dir,bind,ro", str(artifact), "python3")

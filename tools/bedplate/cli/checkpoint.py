@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from bedplate.act import checkpoint as act
-from bedplate.act import checkpointcopy
+from bedplate.act import checkpointcopy, checkpointmatrix
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.model.checkpoint import Answer, Inspection, Level
 from bedplate.model.faults import BadInput, DifferencesFound, Refused
@@ -27,6 +27,7 @@ def checkpoint() -> None:
       bedplate checkpoint inspect /checkpoints/run7/iter_0001000
       bedplate checkpoint readable /checkpoints/run7 A
       bedplate checkpoint convert /checkpoints/run7 --to 0.18 --out /checkpoints/run7-for-a
+      bedplate checkpoint matrix A B
     """
 
 
@@ -130,6 +131,59 @@ def convert(path: Path, *, to: str, out: Path, copy: bool, as_json: bool) -> Non
         print_json(made.as_dict())
     else:
         click.echo(f"{_line(made.path)}: {len(made.entries)} keys, {made.size_bytes} bytes, for Megatron Core {to}")
+
+
+@checkpoint.command()
+@click.argument("environments", metavar="[ENV]...", nargs=-1)
+@click.option(
+    "--python",
+    "pythons",
+    metavar="ENV=COMMAND",
+    multiple=True,
+    help="How Python in the image of ENV is started, instead of Enroot or Docker; may be repeated.",
+)
+@json_option
+@click.pass_obj
+def matrix(root: Path, /, *, environments: tuple[str, ...], pythons: tuple[str, ...], as_json: bool) -> None:
+    """Let every retained image save a tiny checkpoint, and every one load all of them; recorded.
+
+    Before an image is promoted: can its checkpoints be read by the images that a rollback would bring back? `plan`,
+    `rollout` and `lock` say what was found. Without ENV: every locked environment that manages an image.
+    Exit code 3: of a pair nothing is known.
+
+    \b
+    Example:
+      bedplate checkpoint matrix A B
+    """
+    starts: dict[str, list[str]] = {}
+    for given in pythons:
+        name, equals, command = given.partition("=")
+        try:
+            starts[name] = shlex.split(command)
+        except ValueError as fault:
+            raise BadInput(f"--python {given}: {fault}") from fault
+        if not equals or not starts[name]:
+            raise BadInput(f"--python {given}: write ENV=COMMAND")
+    say = (lambda _: None) if as_json else click.echo
+    found = checkpointmatrix.matrix(open_site(root), environments, starts, say)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        _show_matrix(found)
+    if found.unknown:
+        raise Refused(f"of {len(found.unknown)} of {len(found.pairs)} pairs nothing is known (event {found.event})")
+
+
+def _show_matrix(found: checkpointmatrix.Matrix) -> None:
+    names = {party.image: ", ".join(party.environments) for party in found.images}
+    answers = {(pair.writer, pair.reader): pair.answer for pair in found.pairs}
+    rows = [(name, *(answers[writer, reader] for reader in names)) for writer, name in names.items()]
+    print_table(["saved by", *(f"read by {name}" for name in names.values())], rows)
+    for pair in found.pairs:
+        if pair.answer is not Answer.YES:
+            why = _line("; ".join(pair.reasons))
+            click.echo(f"{names[pair.reader]} reads what {names[pair.writer]} saves: {pair.answer}: {why}")
+    click.echo(f"event {found.event}")
 
 
 def _show(found: Inspection, most: int) -> None:

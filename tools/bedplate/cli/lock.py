@@ -4,11 +4,14 @@ from pathlib import Path
 
 import click
 
+from bedplate.act import checkpointmatrix, rules
 from bedplate.act import lock as locks
-from bedplate.act import rules
 from bedplate.cli.output import json_option, print_json
 from bedplate.decide.diff import Difference, differences
-from bedplate.sources.site import open_site, shown
+from bedplate.decide.forecast import leaving
+from bedplate.decide.lockdoc import LockDocument
+from bedplate.observe.running import world as read_world
+from bedplate.sources.site import Site, open_site, shown
 
 SAID = {
     locks.Outcome.NEW: "locked",
@@ -38,20 +41,21 @@ def lock(site_path: Path, environment: str, as_json: bool) -> None:
     holds, previous = written.lock, written.previous
     findings = rules.of_lock(site, site.environment(environment), holds)
     changes = differences(previous, holds) if previous else []
+    doubts = _checkpoints(site, holds)
     counts = {kind: len(holds.packages(kind)) for kind in sorted(holds.kinds)}
     if as_json:
         print_json({
             "environment": holds.name, "identity": holds.identity, "outcome": written.outcome.value,
             "file": shown(written.path), "packages": counts,
             "image": holds.image.reference if holds.image else None,
-            "rules": [finding.as_dict() for finding in findings],
+            "rules": [finding.as_dict() for finding in findings], "checkpoints": doubts,
             "previous": previous.identity if previous else None, "changes": [as_dict(change) for change in changes],
         })  # fmt: skip
         return
     click.echo(f"{holds.name} {holds.identity}")
     click.echo(f"  {SAID[written.outcome]}: {shown(written.path)}")
-    for finding in findings:
-        click.echo(f"  {finding}")
+    for line in (*findings, *doubts):
+        click.echo(f"  {line}")
     for kind, count in counts.items():
         asked = sum(package.asked for package in holds.packages(kind).values())
         click.echo(f"  {kind}: {count} packages, {asked} asked for and {count - asked} that these need")
@@ -60,6 +64,13 @@ def lock(site_path: Path, environment: str, as_json: bool) -> None:
         click.echo(f"  the file held another lock before, {previous.identity}; changes:")
     for change in changes:
         click.echo(f"    {change.layer}: {said(change)}")
+
+
+def _checkpoints(site: Site, lock: LockDocument) -> list[str]:
+    """What is lost or not known of checkpoints if the nodes of its kinds leave for it what they run now."""
+    world = read_world(site)
+    runs = [world.state(node.name).runs for node in site.fleet.nodes_of(tuple(lock.kinds))]
+    return checkpointmatrix.ways_back(site, lock, [world.names.get(old, old) for old in leaving(runs, lock.identity)])
 
 
 def said(change: Difference) -> str:

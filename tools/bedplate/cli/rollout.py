@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 from bedplate.act import checkpoint as checkpoints
-from bedplate.act import controllerlock
+from bedplate.act import checkpointmatrix, controllerlock
 from bedplate.act.playbook import Outcome, judge_end, run_rollout
 from bedplate.act.rollout import LOCK_FILE, Order, Readiness, planned, ready
 from bedplate.cli.names import node_names
@@ -97,6 +97,12 @@ class Prospect:
                 lines.append(f"{name}: {state.status} on its way to {target}: what it has of it is unknown, all is set")
         return lines
 
+    def checkpoints(self) -> list[str]:
+        """Where the checkpoints of the target, or of what nodes run, cannot be read by the other, or nobody knows."""
+        lock, runs = self.readiness.lock, [self.world.state(name).runs for name in self.plan.nodes]
+        names = [self.world.names.get(old, old) for old in leaving(runs, lock.identity)]
+        return checkpointmatrix.ways_back(self.site, lock, names)
+
     def as_dict(self) -> dict[str, object]:
         policy = self.readiness.policy
         return {
@@ -104,6 +110,7 @@ class Prospect:
             "plan": self.plan.as_dict(), "changes": self.changes(), "expected_duration_s": self.duration_s,
             "failure_budget": policy.failure_budget,
             "rules": [finding.as_dict() for finding in self.readiness.findings],
+            "checkpoints": self.checkpoints(),
         }  # fmt: skip
 
     def show(self) -> None:
@@ -130,10 +137,8 @@ class Prospect:
             print_table(["layer", "what", "now", "then"], rows[:CHANGES_SHOWN])
             if len(rows) > CHANGES_SHOWN:
                 click.echo(f"  and {len(rows) - CHANGES_SHOWN} more (bedplate diff {change['from']} {lock.name})")
-        for line in self.strays():
-            click.echo(line)
-        for finding in self.readiness.findings:
-            click.echo(str(finding))
+        for line in (*self.strays(), *self.readiness.findings, *self.checkpoints()):
+            click.echo(str(line))
         expected = f"about {self.duration_s:.0f} s" if self.duration_s else "unknown: the ledger has no history"
         click.echo(f"Failure budget {self.readiness.policy.failure_budget}; expected duration {expected}")
 
