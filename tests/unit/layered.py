@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import tarfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,6 +55,11 @@ class Layered(Tools):
 
     def calls_of(self, beginning: str) -> list[str]:
         return [call for call in self.calls if call.startswith(beginning)]
+
+    def answer_to(self, words: tuple[str, ...]) -> Callable[[list[str], Mapping[str, str]], str]:
+        if words[:2] == ("buildah", "pull"):
+            return lambda *_: ""
+        return super().answer_to(words[2:] if words[:2] == ("unshare", "--net") else words)
 
     def bud(self, words: list[str], env: object) -> str:
         said = super().bud(words, env)  # type: ignore[arg-type]
