@@ -202,7 +202,8 @@ def _implied(layer: int) -> Node:
 
 
 def _is_mark(path: str) -> bool:
-    return path.rpartition("/")[2].startswith(WHITEOUT) or any(piece.startswith(_AUFS) for piece in path.split("/"))
+    """Names that begin with .wh. are reserved: whiteouts, and what AUFS left for itself."""
+    return any(piece.startswith(WHITEOUT) for piece in path.split("/"))
 
 
 def _plain(path: str) -> str | None:
