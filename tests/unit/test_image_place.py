@@ -3,118 +3,31 @@
 import contextlib
 import hashlib
 import json
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import paramiko
 import pytest
 from click.testing import CliRunner
 
-from bedplate.act.distribution import DIRECTORY, Options, Placed, Result, Row, place
+from bedplate.act.distribution import Options, Result, Row, place
 from bedplate.cli.main import bedplate
-from bedplate.decide.buildrecord import Base, Builder, BuildRecord, Squashfs, record_text
 from bedplate.decide.distribution.engines import Engine
-from bedplate.ledger.store import Ledger
-from bedplate.model.event import Event
 from bedplate.model.faults import BadInput, NodesFailed, Refused
-from bedplate.sources.site import Site, open_site
-from unit.lock_sample import digest
-from unit.site_sample import replace_in, write_site
-from unit.sshd import Sshd, run_with_sh, sshd
+from unit.image_nodes import Nodes, image_nodes
+from unit.site_sample import replace_in
 
 pytestmark = pytest.mark.slow  # every test starts programs
 
 DATA = b"hsqs" + bytes(range(256)) * 4000
 HEX = hashlib.sha256(DATA).hexdigest()
 NAME = f"sha256-{HEX}.sqsh"
-RECORD = (
-    BuildRecord(
-        name="lab-small", definition_sha256=digest("1"), repository="registry.lab:5443/lab/small",
-        base=Base("registry.lab:5443/base/debian", digest("7"), digest("7")),
-        builder=Builder("buildah", "1.39.3", {"skopeo": "1.18.0"}),
-        index_digest=None, manifest_digest=digest("3"), config_digest=digest("4"), media_type="m",
-        built_at="2026-11-02T09:14:03Z",
-    )
-    .pushed("2026-11-02T09:15:00Z")
-    .imported(
-        Squashfs(f"sha256:{HEX}", len(DATA), f"artifacts/{NAME}", "enroot 4.1.2", "-comp zstd", "docker://x"),
-        "2026-11-02T09:16:00Z",
-    )
-)  # fmt: skip
-
-
-@dataclass
-class Nodes:
-    root: Path
-    disks: dict[str, Path]  # node -> what it has at /var/lib/bedplate/images
-    commands: list[tuple[str, str]] = field(default_factory=list)  # node, command
-
-    @property
-    def site(self) -> Site:
-        return open_site(self.root)
-
-    def file(self, node: str) -> Path:
-        return self.disks[node] / NAME
-
-    def part(self, node: str, kind: str = "part") -> Path:
-        return self.disks[node] / f".{NAME}.{kind}"
-
-    def have(self) -> set[str]:
-        return {node for node in self.disks if self.file(node).exists() and self.file(node).read_bytes() == DATA}
-
-    def events(self) -> list[Event]:
-        with Ledger.read(self.site.ledger_url) as ledger:
-            return list(ledger.events())
-
-    def place(self, names: list[str] | None = None, *, engine: Engine = Engine.SSH) -> Placed:
-        return place(self.site, "A", names, options=Options(engine=engine))
-
-    def results(self, *, engine: Engine = Engine.SSH) -> dict[str, Result]:
-        return {row.node: row.result for row in self.place(engine=engine).rows}
 
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    """Three of the site's nodes (the others do not exist), a record and its artifact."""
-    root = write_site(tmp_path / "site")
-    (root / "artifacts").mkdir()
-    (root / "builds").mkdir()
-    (root / "artifacts" / NAME).write_bytes(DATA)
-    (root / "builds/lab-small.json").write_text(record_text(RECORD))
-    names = ["n1", "n2", "n3"]
-    running = Nodes(root, {name: tmp_path / "disks" / name for name in names})
-    with contextlib.ExitStack() as stack:
-        servers: list[Sshd] = []
-        for number, name in enumerate(names, 1):
-            running.disks[name].mkdir(parents=True)
-            folder = tmp_path / name
-            folder.mkdir()
-            if servers:
-                shutil.copy(tmp_path / "n1/id_ed25519", folder)
-
-            def handle(channel: paramiko.Channel, command: str, name: str = name) -> None:
-                running.commands.append((name, command))
-                run_with_sh(channel, command.replace(DIRECTORY, str(running.disks[name])))
-
-            port = servers[0].port if servers else 0
-            servers.append(stack.enter_context(sshd(folder, handle, address=f"127.0.1.{number}", port=port)))
-        (root / "known_hosts").write_text("".join(server.known_hosts.read_text() for server in servers))
-        replace_in(root / "fleet.yml", "10.77.0.0/24", "127.0.1.0/24")
-        replace_in(root / "fleet.yml", '"ctl": 10.77.0.10', '"ctl": 127.0.1.200')
-        replace_in(root / "fleet.yml", '"n[1-8]": 10.77.0.11', '"n[1-3]": 127.0.1.1')
-        replace_in(root / "fleet.yml", '"n[1-6]"', '"n[1-2]"')
-        replace_in(root / "fleet.yml", '"n[7-8]"', '"n3"')
-        replace_in(
-            root / "fleet.yml",
-            "/root/.ssh/id_ed25519, port: 22",
-            f"{servers[0].identity_file}, port: {servers[0].port}",
-        )
-        rows = (root / "nodes.csv").read_text().splitlines(keepends=True)
-        (root / "nodes.csv").write_text("".join(rows[:5]))
+    with image_nodes(tmp_path, DATA) as running:
         yield running
 
 

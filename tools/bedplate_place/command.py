@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 
 from bedplate_place.faults import FAULT, Failed
@@ -20,15 +21,16 @@ def main(directory: str) -> None:
     """One order on stdin; ends the process."""
     spec = json.loads(sys.stdin.buffer.readline())
     talk = Talk(spec.get("interval_s", 1.0))
+    code, why = 0, ""
     try:
         importlib.import_module(f"bedplate_place.{MODULES[spec['do']]}").run(directory, spec, talk)
     except Failed as fault:
-        end(talk, fault.code, str(fault))
+        code, why = fault.code, str(fault)
     except OSError as fault:
-        end(talk, FAULT, str(fault))
-    sys.exit(0)
-
-
-def end(talk: Talk, code: int, why: str) -> None:
-    talk.say(failed=why)
-    sys.exit(code)
+        code, why = FAULT, str(fault)
+    except Exception as fault:  # noqa: BLE001  a last word, always
+        code, why = FAULT, f"{type(fault).__name__}: {fault}"
+    if why:
+        talk.say(failed=why)
+    # Not sys.exit: a thread may wait for stdin, and an interpreter that shuts down beside it aborts.
+    os._exit(code)

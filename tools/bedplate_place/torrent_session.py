@@ -59,6 +59,10 @@ class Swarm:
         if listens:  # out by the same address: others know this node by it
             settings["outgoing_interfaces"] = spec["address"]
         self.session = lt.session(settings)
+        # By default rates and slots are not for peers on private networks: ours all are.
+        everybody = lt.ip_filter()
+        everybody.add_rule("0.0.0.0", "255.255.255.255", 1 << lt.session.global_peer_class_id)  # noqa: S104  a rule
+        self.session.set_peer_class_filter(everybody)
         self.peers: dict[tuple[str, int], float] = {}  # and when they were last tried
         self.allowed: set[str] = set()
         self.allow(spec["allowed"])
