@@ -82,7 +82,7 @@ def _entry(position: int, member: tarfile.TarInfo, sha256: str) -> Entry:
 def _opened(blob: Path) -> Iterator[BinaryIO]:
     with blob.open("rb") as file:
         begins = file.read(4)
-        file.seek(0)
+    with blob.open("rb") as file:  # anew: zstd is handed the descriptor, which a buffer would have read ahead of
         if begins.startswith(_GZIP):
             with gzip.open(file) as plain:
                 yield cast("BinaryIO", plain)
