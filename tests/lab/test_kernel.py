@@ -1,7 +1,10 @@
 """Kernel, command line and reboot into another kernel, by the same playbook and roles, on a machine that has them."""
 
+import base64
+import hashlib
 import json
 import shutil
+import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +13,7 @@ import pytest
 
 from bedplate.process import Finished
 from lab import guest, guestsite, lifecycle, machine
-from lab.places import BRIDGE_ADDRESS, GUEST, Places
+from lab.places import BRIDGE_ADDRESS, CHECKOUT, GUEST, Places
 from lab.run import on
 from lab.steps import Steps
 
@@ -108,3 +111,35 @@ def test_a_kernel_is_installed_booted_proven_and_taken_back(booted: Guest) -> No
     assert inside("uname -r") == booted.old
     assert "bedplate.lab=first" in inside("cat /proc/cmdline").split()
     bedplate("ledger", "verify")
+
+
+BLOCK = 4096
+
+
+def fs_verity(data: bytes) -> str:
+    """The digest of Documentation/filesystems/fsverity.rst: SHA-256, blocks of 4 KiB, no salt."""
+
+    def level(below: bytes) -> bytes:
+        blocks = (below[at : at + BLOCK].ljust(BLOCK, b"\0") for at in range(0, len(below), BLOCK))
+        return b"".join(hashlib.sha256(block).digest() for block in blocks)
+
+    tree = level(data)
+    while len(tree) > hashlib.sha256().digest_size:
+        tree = level(tree)
+    descriptor = struct.pack("<BBBBIQ64s32s144x", 1, 1, 12, 0, 0, len(data), tree, b"")
+    return hashlib.sha256(descriptor).hexdigest()
+
+
+def test_fs_verity_holds_an_image_to_what_was_hashed(booted: Guest) -> None:
+    """The guest's kernel and file system have fs-verity (guest.py), which few machines that run tests do."""
+    data = b"image" * 60_000
+    path = f"/root/sha256-{hashlib.sha256(data).hexdigest()}.sqsh"
+    program = base64.b64encode((CHECKOUT / "roles/image/templates/image-seal.py.j2").read_bytes()).decode()
+    inside(f"echo {program} | base64 --decode > /root/seal; chmod 755 /root/seal")
+    inside(f"python3 -c \"open('{path}', 'wb').write(b'image' * 60000)\"; chmod 444 {path}")
+    assert inside(f"/root/seal measure {path}") == "-"
+    assert inside(f"/root/seal {path}") == f"{path}: sealed now"
+    assert inside(f"/root/seal measure {path}") == f"fs-verity:{fs_verity(data)}"
+    assert inside(f"cut -d ' ' -f 5 {path}.sealed") == f"fs-verity:{fs_verity(data)}"
+    assert "Operation not permitted" in inside(f"chmod 644 {path}; sh -c 'echo x >> {path}' 2>&1 || true")
+    assert inside(f"/root/seal {path}") == f"{path}: sealed, as it was"
