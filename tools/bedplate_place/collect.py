@@ -57,6 +57,8 @@ def _row(directory: str, name: str, keep: dict[str, str], *, remove: bool) -> di
         os.rename(hidden, path)
         return {**row, "does": "keep", "why": why}
     os.unlink(hidden)
+    if os.path.lexists(seal := f"{path}.sealed"):  # what role image wrote of it: of a file that is gone
+        os.unlink(seal)
     return {**row, "does": "removed", "why": ""}
 
 
