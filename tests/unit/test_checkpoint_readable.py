@@ -15,7 +15,7 @@ from bedplate.act import checkpoint as act
 from bedplate.act.checkpointcopy import convert
 from bedplate.cli.main import bedplate
 from bedplate.decide.checkpointchanges import all_changes
-from bedplate.decide.checkpointreadable import by_files, by_loading
+from bedplate.decide.checkpointreadable import by_files, by_loading, stack_of
 from bedplate.decide.lockdoc import LockDocument, lock_text, parse_lock
 from bedplate.ledger.store import Ledger
 from bedplate.model.checkpoint import Answer, Layout, Level, Mark, Stack
@@ -47,6 +47,12 @@ def locked(site: Site, megatron: str | None, torch: str | None = TORCH) -> LockD
     site.lock_path("A").write_text(lock_text(made))
     record_lock(site, lock)
     return lock
+
+
+def test_what_the_build_found_in_the_image_counts_before_what_a_person_wrote(site: Site) -> None:
+    made: Any = set_at(document(), "image/versions", {"megatron-core": "0.19.2"})
+    made["config"]["values"] |= {"image_megatron_core": "0.18.2", "image_torch": TORCH}
+    assert stack_of(parse_lock(lock_text(made), "A.lock.json")) == Stack("0.19.2", TORCH)
 
 
 def events(site: Site) -> list[Event]:

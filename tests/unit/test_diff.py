@@ -45,6 +45,10 @@ def test_how_the_bytes_were_found_is_no_difference(path: str) -> None:
             Difference(Layer.IMAGE, "index_digest", None, digest("e")),
         ),
         (
+            "image/versions", {"torch": "2.13.0"},
+            Difference(Layer.IMAGE, "holds torch", None, "2.13.0"),
+        ),
+        (
             "config/values/nccl_debug", "INFO",
             Difference(Layer.CONFIG, "value nccl_debug", "WARN", "INFO"),
         ),

@@ -299,7 +299,8 @@ def built(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Built]:
         manifest = {"mediaType": DOCKER_MANIFEST, "config": {"digest": digest("6")}, "layers": []}
         record = BuildRecord(
             name="lab-small", definition_sha256=images.definition_sha256(asks, "images/a"),
-            repository=f"{shelf.address}/lab/small", base=Base(f"{shelf.address}/base/debian", digest("7"), digest("7")),
+            repository=f"{shelf.address}/lab/small",
+            base=Base(f"{shelf.address}/base/debian", digest("7"), digest("7")),
             builder=Builder("buildah", "1", {"skopeo": "1"}), index_digest=None, manifest_digest=shelf.put(manifest),
             config_digest=digest("6"), media_type=DOCKER_MANIFEST, built_at="2026-11-02T09:14:03Z",
             pushed_at="2026-11-02T09:15:03Z", imported_at="2026-11-02T09:16:03Z",
@@ -323,6 +324,13 @@ def test_a_lock_takes_the_image_from_its_build_record(built: Built) -> None:
     assert image.reference == f"{built.shelf.address}/lab/small@{built.record.manifest_digest}"
     assert (image.config_digest, image.base_digest, image.squashfs_sha256) == (digest("6"), digest("7"), digest("8"))
     assert image.build_record_sha256 == identity(json.loads(record_text(built.record)))
+
+
+def test_a_lock_says_which_versions_the_build_found_in_the_image(built: Built) -> None:
+    built.save(versions={"torch": "2.13.0a0+8145d630e8"})
+    found = locks.resolve(built.site, "A")
+    assert found.image is not None
+    assert found.image.versions == found.document["image"]["versions"] == {"torch": "2.13.0a0+8145d630e8"}
 
 
 def test_an_image_imported_again_to_the_same_bytes_is_no_change(built: Built) -> None:

@@ -395,6 +395,7 @@ def _recorded_image(record: BuildRecord) -> Image:
         manifest_digest=record.manifest_digest, config_digest=record.config_digest, base_digest=record.base.digest,
         squashfs_sha256=record.squashfs.sha256, squashfs_size=record.squashfs.size,
         definition_sha256=record.definition_sha256, build_record_sha256=identity(record.document()),
+        versions=record.versions,
     )  # fmt: skip
 
 

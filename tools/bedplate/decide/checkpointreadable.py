@@ -12,14 +12,17 @@ from bedplate.decide.lockdoc import LockDocument
 from bedplate.model.checkpoint import Answer, Inspection, Level, Stack, Verdict
 
 MEGATRON_VALUE, TORCH_VALUE = "image_megatron_core", "image_torch"
-"""The entries of config.values that say what the image holds, until an image's record says it."""
+"""The entries of config.values that say what the image holds, where its build record does not."""
+_MEGATRON, _TORCH = "megatron-core", "torch"  # as the record calls them
 _PROGRAMS = {"megatron_core": ("Megatron Core", MEGATRON_VALUE), "torch": ("torch", TORCH_VALUE)}
 _REASONS_SHOWN = 12
 
 
 def stack_of(lock: LockDocument) -> Stack:
-    """What the image of an environment holds, as its lock records it."""
-    return Stack(lock.values.get(MEGATRON_VALUE), lock.values.get(TORCH_VALUE))
+    """What the image of an environment holds, as its lock records it: what its build found there counts."""
+    found = lock.image.versions if lock.image else {}
+    megatron, torch = found.get(_MEGATRON), found.get(_TORCH)
+    return Stack(megatron or lock.values.get(MEGATRON_VALUE), torch or lock.values.get(TORCH_VALUE))
 
 
 def by_files(found: Inspection, stack: Stack, changes: Sequence[Change]) -> Verdict:

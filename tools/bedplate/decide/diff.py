@@ -109,6 +109,8 @@ def _image(lock: LockDocument) -> Iterator[tuple[Layer, str, str]]:
     # the digest in the reference stands beside it; the build record holds times
     entries["repository"] = str(entries.pop("reference")).partition("@")[0]
     del entries["build_record_sha256"]
+    for name, version in entries.pop("versions", {}).items():
+        yield Layer.IMAGE, f"holds {name}", version
     for key, value in entries.items():
         if value is not None:
             yield Layer.IMAGE, key, str(value)

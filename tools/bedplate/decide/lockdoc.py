@@ -68,7 +68,10 @@ class Package:
 
 @dataclass(frozen=True)
 class Image:
-    """The container image of an environment: the registry's digests and the artifact made of it."""
+    """The container image of an environment: the registry's digests and the artifact made of it.
+
+    versions: of what matters in it, as its build found them: torch, megatron-core, nccl.
+    """
 
     name: str
     reference: str  # repository@manifest_digest
@@ -80,9 +83,11 @@ class Image:
     squashfs_size: int
     definition_sha256: str
     build_record_sha256: str
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """What stands in the lock; an image of which no version is known says none."""
+        return {key: value for key, value in asdict(self).items() if key != "versions" or value}
 
 
 @dataclass(frozen=True)
@@ -325,6 +330,7 @@ class _Image(_Part):
     squashfs_size: Size
     definition_sha256: Digest
     build_record_sha256: Digest
+    versions: Annotated[dict[Text, Text], Field(min_length=1)] = {}
 
 
 class _Config(_Part):
