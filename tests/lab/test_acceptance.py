@@ -69,8 +69,8 @@ def cluster(torch: Path, lab: Places) -> Places:
     """Slurm on the services host, and two nodes in environment T: a driver's stand-ins, the program's image."""
     if on(CONTROLLER, ["test", "-e", f"{SITE}/environments/T.lock.json"], check=False).code:  # else it is a kept lab
         write_site(torch)
-        for verb in ("build", "push", "import"):
-            bedplate("image", verb, "T")
+        for words in (["build", "T"], ["push", "T"], ["import", "T", "--importer", "embedded"]):
+            bedplate("image", *words)
         for name in ("S", "T"):
             bedplate("lock", name)
         bedplate("image", "place", "T", "--nodes", "n[1-2]")
