@@ -21,7 +21,18 @@ from unit.sshd import Sshd, run_with_sh, sshd
 
 NAMES = ("n1", "n2", "n3")
 # Put before the program's own first line: whatever rate it is told, it takes another one.
-SLOW = "import json;told=json.loads;json.loads=lambda text:dict(told(text),rate={});from bedplate_place"
+SLOW = "import json;told=json.loads;json.loads=lambda text:dict(told(text),rate={});"
+# In some virtual machines nobody may look into process 1. On a node that is a reason to remove nothing.
+OPAQUE = "import os;seen=os.listdir;os.listdir=lambda path:[name for name in seen(path) if name!=str(1)];"
+
+
+def opaque() -> bool:
+    try:
+        list(Path("/proc/1/fd").iterdir())
+        Path("/proc/1/maps").read_bytes()
+    except PermissionError:
+        return True
+    return False
 
 
 def name_of(data: bytes) -> str:
@@ -108,8 +119,9 @@ def image_nodes(tmp_path: Path, data: bytes) -> Iterator[Nodes]:
 
             def handle(channel: paramiko.Channel, command: str, name: str = name) -> None:
                 running.commands.append((name, command))
-                if name in running.slow:
-                    command = command.replace("from bedplate_place", SLOW.format(running.slow[name]), 1)
+                before = SLOW.format(running.slow[name]) if name in running.slow else ""
+                before += OPAQUE if opaque() else ""
+                command = command.replace("from bedplate_place", f"{before}from bedplate_place", 1)
                 run_with_sh(channel, command.replace(DIRECTORY, str(running.disks[name])))
 
             port = servers[0].port if servers else 0

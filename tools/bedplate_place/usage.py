@@ -44,9 +44,9 @@ class Usage:
         for pid in filter(str.isdigit, os.listdir(PROC)):
             try:
                 yield from self._process(pid, inode, name)
-            except OSError:  # noqa: PERF203  it may end while it is looked at
+            except OSError as fault:  # noqa: PERF203  it may end while it is looked at
                 if not _ended(pid):
-                    raise
+                    yield f"process {pid} ({_comm(pid)}) may hold it: {fault}"
 
     def _process(self, pid: str, inode: tuple[int, int], name: bytes) -> Iterator[str]:
         who = f"process {pid} ({_comm(pid)})"
