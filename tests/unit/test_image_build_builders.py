@@ -191,7 +191,8 @@ def test_a_source_policy_denies_every_image_that_has_no_digest() -> None:
     ]
     assert said["rules"][3]["updates"] == {"identifier": f"docker-image://{PINNED}"}
     assert said["rules"][4]["updates"]["attrs"] == {"http.checksum": digest("3")}
-    assert [rule["selector"]["match_type"] for rule in said["rules"]] == ["WILDCARD", *["EXACT"] * 4]
+    # with match_type EXACT BuildKit would replace the tag by itself
+    assert all(set(rule["selector"]) == {"identifier"} for rule in said["rules"])
 
 
 @pytest.mark.parametrize(

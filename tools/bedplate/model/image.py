@@ -47,7 +47,7 @@ _stage = matching(
 )
 _version = matching(re.compile(_VERSION), "version", "the exact version, as the image itself says it")
 _pin = matching(
-    re.compile(rf"{_REPOSITORY}:{_TAG}|https?://[^\s#]+"),
+    re.compile(rf"{_REPOSITORY}:{_TAG}|https?://[^\s#*$]+"),
     "image with a tag, nor an address",
     "HOST/PATH:TAG in full (docker.io/library/debian:12), or the https:// address that an ADD names",
 )

@@ -2,6 +2,8 @@
 
 The engine reads a policy from the top; of ALLOW and DENY the last that matches wins, a CONVERT changes the source, and
 the whole is read again (buildkit, sourcepolicy/engine.go). So first everything is denied, then each pin allowed.
+A CONVERT names no match type: where it says EXACT, the source is replaced by its own selector, so by nothing new
+(formatter.go; seen with BuildKit of docker 26.1). An identifier without `*` matches itself alone either way.
 """
 
 from collections.abc import Mapping
@@ -16,7 +18,7 @@ def source_policy(base: str, images: Mapping[str, str], addresses: Mapping[str, 
     images: as they are written there -> with the digest; addresses: of an ADD -> digest.
     """
     allowed = sorted({full(name) for name in [base, *images.values()] if "/" in name})
-    rules: list[dict[str, Any]] = [_rule("DENY", f"{_IMAGE}*", wildcard=True)]
+    rules: list[dict[str, Any]] = [_rule("DENY", f"{_IMAGE}*")]
     rules += [_rule("ALLOW", _IMAGE + name) for name in allowed]
     for name in sorted({full(image) for image in images.values()}):
         rules.append(_rule("CONVERT", _IMAGE + name.partition("@")[0], {"identifier": _IMAGE + name}))
@@ -41,8 +43,6 @@ def full(name: str) -> str:
     return name
 
 
-def _rule(
-    action: str, identifier: str, updates: dict[str, Any] | None = None, *, wildcard: bool = False
-) -> dict[str, Any]:
-    selector = {"identifier": identifier, "match_type": "WILDCARD" if wildcard else "EXACT"}
-    return {"action": action, "selector": selector} | ({"updates": updates} if updates else {})
+def _rule(action: str, identifier: str, updates: dict[str, Any] | None = None) -> dict[str, Any]:
+    rule = {"action": action, "selector": {"identifier": identifier}}
+    return rule | ({"updates": updates} if updates else {})
