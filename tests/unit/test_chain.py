@@ -1,7 +1,5 @@
 """The judge of the chain, over rows made by hand."""
 
-from dataclasses import replace
-
 import pytest
 
 from bedplate.decide.chain import NOTED, Damage, Row, Unreadable, check_chain, judge_in_place
@@ -92,10 +90,10 @@ def test_a_sound_chain_has_no_damage() -> None:
 )  # fmt: skip
 def test_an_edited_column_names_its_event_and_no_other(column: str, value: bytes | None) -> None:
     rows = chain(5)
-    rows[2] = replace(rows[2], **{column: value})  # type: ignore[arg-type]
+    rows[2] = rows[2]._replace(**{column: value})  # type: ignore[arg-type]
     assert set(named(rows)) == {3}
     rows = chain(3)
-    rows[2] = replace(rows[2], **{column: value})  # type: ignore[arg-type]
+    rows[2] = rows[2]._replace(**{column: value})  # type: ignore[arg-type]
     assert set(named(rows)) == {3}, "the last event is judged like the others"
 
 
@@ -113,13 +111,13 @@ def test_a_deleted_event_is_named() -> None:
 
 def test_a_deleted_event_whose_successors_were_renumbered_is_seen() -> None:
     rows = chain(5)
-    moved = [*rows[:2], *(replace(row, id=row.id - 1) for row in rows[3:])]
+    moved = [*rows[:2], *(row._replace(id=row.id - 1) for row in rows[3:])]
     assert set(named(moved)) == {3, 4}
 
 
 def test_exchanged_events_are_both_named() -> None:
     rows = chain(5)
-    exchanged = [rows[0], replace(rows[2], id=2), replace(rows[1], id=3), *rows[3:]]
+    exchanged = [rows[0], rows[2]._replace(id=2), rows[1]._replace(id=3), *rows[3:]]
     assert {2, 3} <= set(named(exchanged))
     assert 5 not in named(exchanged)
 
@@ -171,12 +169,12 @@ def test_a_first_event_with_a_predecessor_is_named() -> None:
 
 
 def test_an_id_below_one_is_named() -> None:
-    assert named([replace(chain(1)[0], id=-3), *chain(4)[1:]]) == [-3, -3, 1]
+    assert named([chain(1)[0]._replace(id=-3), *chain(4)[1:]]) == [-3, -3, 1]
 
 
 def test_judging_goes_on_behind_events_that_cannot_be_read() -> None:
     rows = chain(9)
-    rows[7] = replace(rows[7], actor=b"you")
+    rows[7] = rows[7]._replace(actor=b"you")
     found = [str(d).split(":")[0] for d in check_chain([*rows[:2], Unreadable(3, 5, "malformed"), *rows[5:]])]
     assert found == ["event 3", "event 8"]
     (damage,) = check_chain([*rows[:2], Unreadable(3, 3, "malformed")])
@@ -185,8 +183,8 @@ def test_judging_goes_on_behind_events_that_cannot_be_read() -> None:
 
 def test_several_damages_are_all_named() -> None:
     rows = chain(12)
-    rows[1] = replace(rows[1], body=b"{}")
-    rows[4] = replace(rows[4], actor=b"you")
+    rows[1] = rows[1]._replace(body=b"{}")
+    rows[4] = rows[4]._replace(actor=b"you")
     del rows[8]
     assert set(named(rows)) == {2, 5, 9}
 
@@ -199,7 +197,7 @@ def test_one_event_is_judged_with_its_neighbours() -> None:
     assert "predecessor" in judge_in_place(rows[2], None, None).wrong[0]
     assert "predecessor" in judge_in_place(rows[2], other[1], None).wrong[0]
     assert "event 3 names" in judge_in_place(other[1], other[0], rows[2]).wrong[0]
-    edited = replace(rows[2], previous=other[1].sha256)
+    edited = rows[2]._replace(previous=other[1].sha256)
     assert judge_in_place(rows[1], rows[0], edited).wrong == (), "the neighbour's own damage is not its"
 
 

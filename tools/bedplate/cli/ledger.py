@@ -8,7 +8,7 @@ import click
 COMMANDS = {
     "log": "ledgerlog", "show": "ledgerlog", "verify": "ledgerverify", "anchor": "ledgeranchor",
     "restored": "ledgeranchor", "export": "ledgercopy", "import": "ledgercopy", "attach": "ledgercopy",
-    "file": "ledgercopy",
+    "file": "ledgercopy", "at": "ledgerask", "who": "ledgerask", "explain": "ledgerask", "rebuild": "ledgerask",
 }  # fmt: skip
 
 

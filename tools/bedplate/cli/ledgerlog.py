@@ -5,11 +5,11 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
 
+from bedplate.cli.ledgerask import moment_of
 from bedplate.cli.output import json_option, print_json
 from bedplate.decide.chain import Judged
 from bedplate.ledger import story
@@ -20,8 +20,6 @@ from bedplate.model.nodes import expand
 from bedplate.sources.site import open_site
 
 DAMAGED = DifferencesFound.exit_code
-AGO = re.compile(r"(\d+)([smhdw])")
-UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 Found = tuple[int, Judged]
 
@@ -118,7 +116,7 @@ def _wanted(
     """Whether an event passes every filter that was given."""
     about = None if nodes is None else {f"{story.NODE}{name}" for name in _expand(nodes)}
     identities = None if env is None else _identities(env, names)
-    start = None if since is None else _start(since)
+    start = None if since is None else moment_of(since, "--since")
 
     def wanted(event: Event) -> bool:
         return (
@@ -155,19 +153,6 @@ def _identities(env: str, names: Mapping[str, str]) -> set[str]:
         known = ", ".join(sorted(set(names.values()))) or "none"
         raise BadInput(f"--env {env}: the ledger knows no such environment (it knows: {known})")
     return found
-
-
-def _start(since: str) -> str:
-    """A time in the form in which events have it; without a zone it is UTC, as everything in the ledger."""
-    try:
-        if ago := AGO.fullmatch(since):
-            moment = datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: int(ago[1])})
-        else:
-            moment = datetime.fromisoformat(since)
-        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except (ValueError, OverflowError) as fault:
-        raise BadInput(f"--since {since}: {fault} (write: 2026-11-02, 2026-11-02T09:00, 2h or 3d)") from fault
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _line(number: int, judged: Judged, names: Mapping[str, str]) -> str:

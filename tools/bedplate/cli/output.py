@@ -5,10 +5,6 @@ import sys
 from collections.abc import Sequence
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 
 def print_json(document: object) -> None:
@@ -21,6 +17,11 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, tit
         for row in [columns, *rows]:
             click.echo("\t".join("" if cell is None else str(cell) for cell in row))
         return
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415  a tenth of a second, and most output goes to programs
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
     table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD, show_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")  # what does not fit goes on below: half a digest is none

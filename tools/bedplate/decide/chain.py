@@ -11,11 +11,13 @@ Example:
     list(check_chain([row_1, row_3]))  ->  [Damage(2, "is missing")]
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256 as hashed
-from json import loads
+from json import encoder
+from typing import Any, NamedTuple
 
 from bedplate.model.canonical import DIGEST, sha256
 from bedplate.model.event import AT, GENESIS, SCHEMA, WRITER, Event, event_sha256, parse_body, parse_subjects
@@ -34,8 +36,10 @@ class Damage:
         return f"{'store' if self.event_id is None else f'event {self.event_id}'}: {self.what}"
 
 
-@dataclass(frozen=True)
-class Row:
+type Held = tuple[tuple[str, ...], dict[str, Any]]  # subjects and body of a row, parsed
+
+
+class Row(NamedTuple):
     """An event as it is stored: every column as its bytes, nothing decoded; None where SQL says NULL."""
 
     id: int
@@ -102,53 +106,86 @@ def judge(row: Row) -> Judged:
 
 
 def sound(row: Row) -> Event | None:
-    """An event whose stored bytes hash to what was recorded; None where `judge` has something to say.
+    """An event whose stored bytes hash to what was recorded; None where `judge` has something to say."""
+    held = _held(row)
+    return None if held is None else event_of(row, held)
+
+
+def event_of(row: Row, held: Held) -> Event:
+    """The event that a sound row is, from what `check_chain` told of it."""
+    assert row.actor and row.at and row.kind and row.body_sha256 and row.previous and row.sha256  # noqa: S101, PT018
+    subjects, body = held
+    return Event(
+        id=row.id, at=row.at.decode(), actor=_text(row.actor), kind=_text(row.kind), subjects=subjects,
+        environment=None if row.environment is None else _text(row.environment), body=body,
+        body_sha256=row.body_sha256.decode(), previous=row.previous.decode(), sha256=row.sha256.decode(),
+    )  # fmt: skip
+
+
+def _held(row: Row) -> Held | None:
+    """Subjects and body of an event that is what was recorded; None where `judge` has something to say.
 
     Of a million events this is the way of all but the damaged ones: what was hashed is put together from the stored
     bytes instead of being parsed and written anew.
     """
-    at, actor, kind, subjects, body = row.at, row.actor, row.kind, row.subjects, row.body
-    if at is None or actor is None or kind is None or subjects is None or body is None or row.previous is None:
+    number, at, actor, kind, subjects, environment, body, body_sha256, previous, recorded = row
+    if at is None or actor is None or kind is None or subjects is None or body is None or previous is None:
         return None
-    body_sha256 = "sha256:" + hashed(body).hexdigest()
     try:
-        environment = None if row.environment is None else row.environment.decode()
-        of = "null" if environment is None else f'"{environment}"'
+        digest = b"sha256:" + hashed(body).hexdigest().encode()
+        of = b"null" if environment is None else b'"%b"' % environment
         said = (
-            f'{{"actor":{_quoted(actor)},"at":"{at.decode()}","body_sha256":"{body_sha256}","environment":{of},'
-            f'"id":{row.id},"kind":"{kind.decode()}","previous":"{row.previous.decode()}","schema":{SCHEMA},'
-            f'"subjects":{subjects.decode()}}}'
-        ).encode()
-        digest = "sha256:" + hashed(said).hexdigest()
-        if row.sha256 != digest.encode() or row.body_sha256 != body_sha256.encode():
+            b'{"actor":%b,"at":"%b","body_sha256":"%b","environment":%b,"id":%d,"kind":"%b","previous":"%b",'
+            b'"schema":%d,"subjects":%b}' % (_quoted(actor), at, digest, of, number, kind, previous, SCHEMA, subjects)
+        )
+        if recorded != b"sha256:" + hashed(said).hexdigest().encode() or body_sha256 != digest:
             return None
-        document, names = loads(body), loads(subjects)
-        if WRITER.encode(document).encode() != body or WRITER.encode(names).encode() != subjects:
-            return None  # or one whose keys beyond ASCII RFC 8785 orders in its own way: that is for judge to say
-    except (ValueError, RecursionError):
+        text = body.decode()
+        document, end = SCAN(text, 0)
+        names = _subjects(subjects)
+        # Keys beyond ASCII RFC 8785 orders in its own way: such a body is for judge to say.
+        if end != len(text) or "".join(WRITE(document, 0)) != text or type(document) is not dict:
+            return None
+        if not AT.fullmatch(at.decode()):
+            return None
+    except (ValueError, StopIteration, RecursionError):
         return None
-    formed = type(document) is dict and type(names) is list and AT.fullmatch(at.decode())
-    if not formed or not all(type(name) is str for name in names):
-        return None
-    return Event(
-        id=row.id, at=at.decode(), actor=actor.decode(), kind=kind.decode(), subjects=tuple(names),
-        environment=environment, body=document, body_sha256=body_sha256, previous=row.previous.decode(), sha256=digest,
+    return names, document
+
+
+def _encoder() -> Callable[[object, int], Iterable[str]]:
+    """WRITER's own encoder, made once: json makes one for each call, which takes longer than the encoding."""
+    made = encoder.c_make_encoder  # type: ignore[attr-defined]
+    if made is None:  # a Python without json's C part
+        return lambda document, _: (WRITER.encode(document),)
+    return made(  # type: ignore[no-any-return]
+        None, WRITER.default, encoder.encode_basestring, None, WRITER.key_separator, WRITER.item_separator, True, False,
+        False,
     )  # fmt: skip
 
 
+SCAN = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+WRITE = _encoder()
+
+
 @lru_cache(maxsize=1024)
-def _quoted(raw: bytes) -> str:
-    return WRITER.encode(raw.decode())
+def _quoted(raw: bytes) -> bytes:
+    return WRITER.encode(raw.decode()).encode()
+
+
+@lru_cache(maxsize=16384)
+def _subjects(raw: bytes) -> tuple[str, ...]:
+    return parse_subjects(raw)
 
 
 def check_chain(
     rows: Iterable[Row | Unreadable], *, heads: Iterable[tuple[int, str, str]] = (),
-    sound: Callable[[Event], None] | None = None,
+    told: Callable[[Row, Held], None] | None = None,
 ) -> Iterator[Damage]:  # fmt: skip
     """Every damage of a ledger; rows: all of them, in the order of their ids.
 
     heads: id, sha256 and name of each head that was noted elsewhere; id 0 says "there was nothing".
-    sound: is told every event that is what was recorded, in order.
+    told: is told every event that is what was recorded, in order.
     """
     noted: dict[int, list[tuple[str, str]]] = {}
     for number, digest, name in heads:
@@ -167,29 +204,31 @@ def check_chain(
             yield Damage(first, _unreadable(row))
             last, links = max(last, row.last), None
             continue
-        event, wrong, own = _looked_at(row)
+        held, wrong, own = _looked_at(row)
         yield from wrong
+        if told is not None and held is not None:
+            told(row, held)
         if in_order and links is not None and row.previous not in links:
             yield Damage(row.id, _misfit(row, links))
         if in_order:
             yield from _rewritten(row, noted.pop(row.id, ()))
             last, links = row.id, own
-        if event is not None and sound is not None:
-            sound(event)
     if far := max((number for number in noted if number > last), default=0):
         name = noted[far][0][1]
         has = "" if name == NOTED else f", {name} has event {far}"
         yield Damage(last + 1, f"{_missing(last + 1, far)}: the tail was cut off behind event {last}{has}")
 
 
-def _looked_at(row: Row) -> tuple[Event | None, list[Damage], frozenset[bytes]]:
-    """An event if it is sound, what is wrong with it if not, and what its successor may name."""
-    event = sound(row)
-    if event is not None:
-        return event, [], frozenset({row.sha256 or b""})
+def _looked_at(row: Row) -> tuple[Held | None, list[Damage], frozenset[bytes]]:
+    """What a row holds if it is sound, what is wrong with it if not, and what its successor may name."""
+    held = _held(row)
+    if held is not None:
+        return held, [], frozenset({row.sha256 or b""})
     judged = judge(row)
     wrong = [Damage(row.id, what) for what in judged.wrong]
-    return None if wrong else judged.event, wrong, _links(row, judged)
+    if judged.event is not None and not wrong:
+        held = judged.event.subjects, dict(judged.event.body)
+    return held, wrong, _links(row, judged)
 
 
 def _rewritten(row: Row, noted: Iterable[tuple[str, str]]) -> Iterator[Damage]:
@@ -240,6 +279,7 @@ def _shown(raw: bytes | None) -> str:
     return "nothing" if raw is None else raw.decode(errors="replace")
 
 
+@lru_cache(maxsize=4096)
 def _text(raw: bytes) -> str:
     return raw.decode()
 

@@ -124,7 +124,7 @@ def fold(
             now = nodes.get(name, NEVER_SEEN)
             if event.kind == "batch.admitted":
                 before[name] = now
-                after = replace(
+                after = _with(
                     now, status=Status.IN_DOUBT, target=event.environment, rollout=rollout_number(event),
                     step=None, why=None, at=event.at, passed=False,
                 )  # fmt: skip
@@ -162,15 +162,15 @@ def _after(now: NodeState, event: Event) -> NodeState:
     match event.kind:
         case "node.failed" | "node.unreachable":
             status = Status.FAILED if event.kind == "node.failed" else Status.UNREACHABLE
-            return replace(now, status=status, step=_text(body, "step"), why=_text(body, "why"), at=event.at)
+            return _with(now, status=status, step=_text(body, "step"), why=_text(body, "why"), at=event.at)
         case "step.ended":
             went_on = now.status is Status.FAILED and body.get("result") in ("ok", "changed")
-            return replace(now, step=_text(body, "step"), status=Status.RESCUED if went_on else now.status)
+            return _with(now, step=_text(body, "step"), status=Status.RESCUED if went_on else now.status)
         case "node.verified":
             return _verified(now, event)
         case "node.done" if now.status is Status.IN_DOUBT:
             previous = now.runs if now.runs != event.environment else now.previous
-            return replace(
+            return _with(
                 now, status=Status.VERIFIED if now.passed else Status.UNVERIFIED, runs=event.environment,
                 previous=previous, step=None, why=None, at=event.at,
                 manifest_sha256=_text(body, "manifest_sha256"),
@@ -186,23 +186,34 @@ def _verified(now: NodeState, event: Event) -> NodeState:
     """
     body = event.body
     passed = body.get("verdict") == "PASS"
-    seen = replace(now, facts={str(k): str(v) for k, v in dict(body.get("facts") or {}).items()} or now.facts)
+    facts = body.get("facts")
+    news: dict[str, object] = {"facts": {str(k): str(v) for k, v in facts.items()}} if facts else {}
     judged = now.target if now.status is Status.IN_DOUBT else now.runs
     if judged is None or event.environment != judged:
-        return seen
+        return _with(now, **news) if news else now
     if passed:
-        seen = replace(seen, verified_at=event.at)
+        news["verified_at"] = event.at
     if now.status is Status.IN_DOUBT:
-        return replace(seen, passed=passed)
-    if now.status in BAD and now.step != VERIFICATION:
-        return seen  # a failed change is not mended by a check that passes: it is tried again
-    if passed:
-        return replace(seen, status=Status.VERIFIED, step=None, why=None, at=event.at)
-    unreachable = body.get("verdict") == "UNREACHABLE"
-    return replace(
-        seen, status=Status.UNREACHABLE if unreachable else Status.FAILED, step=VERIFICATION,
-        why=_text(body, "why"), at=event.at,
-    )  # fmt: skip
+        news["passed"] = passed
+    elif now.status in BAD and now.step != VERIFICATION:
+        pass  # a failed change is not mended by a check that passes: it is tried again
+    elif passed:
+        news |= {"status": Status.VERIFIED, "step": None, "why": None, "at": event.at}
+    else:
+        unreachable = body.get("verdict") == "UNREACHABLE"
+        news |= {
+            "status": Status.UNREACHABLE if unreachable else Status.FAILED, "step": VERIFICATION,
+            "why": _text(body, "why"), "at": event.at,
+        }  # fmt: skip
+    return _with(now, **news)
+
+
+def _with(state: NodeState, **changes: object) -> NodeState:
+    """dataclasses.replace, at an eighth of its cost: a million events name their nodes some three million times."""
+    new = object.__new__(NodeState)
+    new.__dict__.update(state.__dict__)
+    new.__dict__.update(changes)
+    return new
 
 
 def _fold_rollout(rollouts: dict[int, RolloutState], event: Event) -> None:

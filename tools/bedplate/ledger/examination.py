@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from bedplate.decide.chain import Damage, Row, Unreadable, check_chain
+from bedplate.decide.chain import Damage, Held, Row, Unreadable, check_chain
 from bedplate.ledger.shelf import Shelf
-from bedplate.model.event import GENESIS, Event
+from bedplate.model.event import GENESIS
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,11 @@ class Examination:
 
 
 def examine(
-    shelf: Shelf, *, heads: Iterable[tuple[int, str, str]] = (), sound: Callable[[Event], None] | None = None
+    shelf: Shelf, *, heads: Iterable[tuple[int, str, str]] = (), told: Callable[[Row, Held], None] | None = None
 ) -> Examination:
     """Judge store and chain inside the caller's transaction: at one point in time.
 
-    heads: id, sha256 and name of each head that was noted elsewhere; sound: is told every sound event, in order.
+    heads: id, sha256 and name of each head that was noted elsewhere; told: is told every sound event, in order.
 
     Raises:
         the shelf's errors: it cannot be read, for another reason than damage.
@@ -39,7 +39,7 @@ def examine(
 
     parts: list[Callable[[], Iterable[Damage]]] = [
         shelf.faults,
-        lambda: check_chain(counted(), heads=heads, sound=sound),
+        lambda: check_chain(counted(), heads=heads, told=told),
     ]
     for part in parts:
         try:

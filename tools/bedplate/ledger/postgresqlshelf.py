@@ -9,8 +9,11 @@ Invariants:
 - synchronous_commit is on whatever the server's default is; a server with fsync off is refused.
 """
 
+import hashlib
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -78,6 +81,9 @@ class PostgresqlShelf:
         self.raw = raw
         self._exists = exists
         self._committing = False
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bedplate"
+        self.saved: Path | None = home / f"ledger-{hashlib.sha256(name.encode()).hexdigest()[:16]}.sqlite3-folded"
+        self.cache: Path | None = self.saved
 
     @property
     def exists(self) -> bool:

@@ -7,6 +7,7 @@ the store's.
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Protocol
 
 from bedplate.decide.chain import Damage, Row, Unreadable
@@ -26,6 +27,11 @@ class Shelf(Protocol):
     holds: str
     """A condition on the stored subjects with one `?`: that this text stands in them."""
     errors: tuple[type[Exception], ...]
+
+    cache: Path | None
+    """Where what its events say may be kept; None: nowhere, it is a copy that others do not share."""
+    saved: Path | None
+    """Where that may have been kept, by this or by what it is a copy of."""
 
     @property
     def exists(self) -> bool:

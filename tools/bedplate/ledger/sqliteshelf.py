@@ -14,6 +14,7 @@ from bedplate.ledger.troubles import SQL_ERRORS, code_of, said, trouble
 from bedplate.ledger.turn import turn
 from bedplate.model.faults import BedplateError
 
+READ = 4 * PAGE  # events per read of all of them
 LINES = 20  # of SQLite's own check: enough to see where, not a flood
 BEFORE_ALL = -(2**63)  # below every id, also one that was edited to less than 1
 # What says that the file is wrong; busy, I/O and permission errors say that it could not be read.
@@ -37,6 +38,8 @@ class SqliteShelf:
         self._inode = _inode(path) if shared else None
         self._holds = connections.is_file(raw)
         connections.hold(path, int(self._holds))
+        self.saved: Path | None = path.with_name(path.name + "-folded")
+        self.cache = self.saved if self._holds else None
 
     @property
     def exists(self) -> bool:
@@ -99,7 +102,7 @@ class SqliteShelf:
 
     def rows(self) -> Iterator[Row | Unreadable]:
         after = BEFORE_ALL
-        page = f"SELECT {self.stored} FROM event WHERE id > ? ORDER BY id LIMIT {PAGE}"  # noqa: S608  constants
+        page = f"SELECT {self.stored} FROM event WHERE id > ? ORDER BY id LIMIT {READ}"  # noqa: S608  constants
         while True:
             try:
                 found = self.query(page, [after])
@@ -118,7 +121,7 @@ class SqliteShelf:
                     return
             else:
                 yield from (Row(*row) for row in found)
-                if len(found) < PAGE:
+                if len(found) < READ:
                     return
                 after = found[-1][0]
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bedplate.decide.chain import NOTED, Damage, Judged, Row, judge, judge_in_place, sound
+from bedplate.decide.chain import NOTED, Damage, Held, Judged, Row, judge, judge_in_place, sound
 from bedplate.ledger import connection as connections
 from bedplate.ledger.examination import Examination, examine
 from bedplate.ledger.shelf import PAGE, Shelf
@@ -94,7 +94,7 @@ class Ledger:
             copy = SqliteShelf(path, connections.in_memory(path), shared=False)
             with ledger.shelf.transaction(writes=False), copy.transaction(writes=True):
                 copy.insert(
-                    tuple(value.decode() if isinstance(value, bytes) else value for value in vars(row).values())
+                    tuple(value.decode() if isinstance(value, bytes) else value for value in row)
                     for row in ledger.shelf.rows()
                     if isinstance(row, Row)
                 )
@@ -105,6 +105,16 @@ class Ledger:
     def path(self) -> Path:
         """The file, where it is one; of PostgreSQL its address."""
         return Path(self.name)
+
+    @property
+    def cache(self) -> Path | None:
+        """Where what the events say may be kept (projection.py); None for a copy in memory."""
+        return self.shelf.cache
+
+    @property
+    def saved(self) -> Path | None:
+        """Where that may have been kept already."""
+        return self.shelf.saved
 
     @property
     def exists(self) -> bool:
@@ -156,8 +166,7 @@ class Ledger:
                 raise Refused(f"ledger {self.name}: has {head} events; an import needs an empty ledger")
             for part in batched(rows, PAGE):
                 self.shelf.insert(
-                    tuple(value.decode() if isinstance(value, bytes) else value for value in vars(row).values())
-                    for row in part
+                    tuple(value.decode() if isinstance(value, bytes) else value for value in row) for row in part
                 )
                 count += len(part)
             self.shelf.commit()
@@ -224,11 +233,11 @@ class Ledger:
             found = self.shelf.query("SELECT sha256 FROM event WHERE id = ?", [event_id])
         return str(found[0][0]) if found else None
 
-    def moment(self, event_id: int) -> str | None:
-        """The time that an event says, not judged."""
+    def moments(self, first: int, last: int) -> list[tuple[int, str]]:
+        """Id and time of the events first to last, not judged."""
         with self._mutex, self._transaction("read"):
-            found = self.shelf.query("SELECT at FROM event WHERE id = ?", [event_id])
-        return str(found[0][0]) if found else None
+            found = self.shelf.query("SELECT id, at FROM event WHERE id BETWEEN ? AND ? ORDER BY id", [first, last])
+        return [(number, at) for number, at in found]
 
     def verify(self, *, expect_head: tuple[int, str] | None = None) -> list[Damage]:
         """Every damage, of the store and of each event; empty when the chain is intact."""
@@ -236,19 +245,19 @@ class Ledger:
 
     def examine(
         self, *, expect_head: tuple[int, str] | None = None, heads: Iterable[tuple[int, str, str]] = (),
-        sound: Callable[[Event], None] | None = None,
+        told: Callable[[Row, Held], None] | None = None,
     ) -> Examination:  # fmt: skip
         """Recompute the whole chain over the stored bytes, at one point in time, and check the store itself.
 
         An unkeyed chain alone cannot see that its tail was cut off: expect_head compares with a head that was
-        noted elsewhere, as (id, sha256); heads with several, which have names. sound is told every sound event.
+        noted elsewhere, as (id, sha256); heads with several, which have names. told is told every sound event.
 
         Raises:
             BedplateError: it cannot be read, for another reason than damage.
         """
         noted = [] if expect_head is None else [(*expect_head, NOTED)]
         with self._mutex, self._transaction("verify"):
-            return examine(self.shelf, heads=[*noted, *heads], sound=sound)
+            return examine(self.shelf, heads=[*noted, *heads], told=told)
 
     def close(self) -> None:
         """Close; in a child of the process that opened it, nothing is touched."""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bedplate.model.event import Event
-from bedplate.model.nodes import fold
 
 NODE, ENVIRONMENT = "node:", "environment:"
 DIGITS = 12  # of a digest: enough to tell the environments of a site apart, and to find one with --env
@@ -48,6 +47,10 @@ def subjects(event: Event, *, environment_name: str | None = None) -> str:
 
 def folded(names: Iterable[str]) -> str:
     names = list(names)
+    if len(names) == 1:
+        return names[0]
+    from bedplate.model.nodes import fold  # noqa: PLC0415  ClusterShell takes a tenth of a second
+
     try:
         return fold(names)
     except Exception:  # noqa: BLE001  a name that is no host name is still shown
@@ -225,6 +228,9 @@ TELL: Mapping[str, Callable[[Body], str]] = {
     "archive.collected": _garbage,
     "archive.verified": _examined,
     "archive.added": _added,
+    "ledger.anchored": lambda body: f"taken by {', '.join(body['places'])}",
+    "ledger.restored": lambda body: f"{len(body['lost'])} anchors name lost events: {body['reason']}",
+    "file.attached": lambda body: f"{body['role']}: {', '.join(file['name'] for file in body['files'])}",
     "node.collected": _collected,
     "node.uncollected": lambda body: str(body["why"]),
     "facts.seen": _seen,

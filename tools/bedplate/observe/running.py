@@ -1,6 +1,7 @@
 """Which environment the ledger says each node runs."""
 
-from bedplate.decide.fold import World, fold
+from bedplate.decide.fold import World
+from bedplate.ledger import projection
 from bedplate.ledger.store import Ledger
 from bedplate.sources.site import Site
 
@@ -8,7 +9,7 @@ from bedplate.sources.site import Site
 def world(site: Site) -> World:
     """Everything the ledger says now."""
     with Ledger.read(site.ledger_url) as ledger:
-        return fold(ledger.events())
+        return projection.world(ledger)
 
 
 def running(site: Site) -> dict[str, str]:

@@ -20,6 +20,7 @@ from bedplate.model.hardware import HardwareModel, parse_model
 from bedplate.model.healthprofile import SUFFIX, HealthProfile, parse_health_profile
 from bedplate.model.image import ImageDefinition, parse_image
 from bedplate.model.ledgersite import LedgerSite, parse_ledger_site
+from bedplate.sources.ledgeraddress import absolute
 
 LOCK_SUFFIX = ".lock.json"
 
@@ -211,11 +212,7 @@ class Site:
     @property
     def ledger_url(self) -> str:
         """The ledger's address; a relative SQLite file lies in the site."""
-        url = self.fleet.ledger
-        prefix = "sqlite:///"
-        if url.startswith(prefix) and not url.startswith(f"{prefix}/") and not url.endswith(":memory:"):
-            return f"{prefix}{self.root / url.removeprefix(prefix)}"
-        return url
+        return absolute(self.fleet.ledger, self.root)
 
     @property
     def ledger_files_path(self) -> Path:
