@@ -221,7 +221,7 @@ def test_a_ticket_says_which_machine_what_is_wrong_what_is_asked_for_and_what_wa
         "serial LAB-4, rack r01, position 4", "BMC 10.78.0.14", "asked for: reset: reset all GPUs", "environment: A",
         "Slurm: DRAIN+IDLE: HC:gpu.count 0123456789ab", "n4-0123456789ab.tar.gz", "third time", "boot: boot-1",
         "- FAIL gpu.remap_pending gpu3: a row remap is pending [reset]", "2026-11-29T09:00:00Z node.done: files",
-        "bedplate node accept n4", "bedplate node replace n4 SPARE",
+        "bedplate node return n4", "bedplate node replace n4 SPARE",
     ):  # fmt: skip
         assert said in text
 

@@ -276,14 +276,14 @@ def test_a_node_in_a_rollout_is_left_alone_and_what_was_seen_before_its_end_is_o
     assert world.reasons.keys() == {"n2"}
 
 
-def test_a_node_with_a_ticket_returns_by_its_acceptance(ledger: Ledger) -> None:
+def test_a_node_with_a_ticket_is_not_returned_before_it_was_proven(ledger: Ledger) -> None:
     world = World(EIGHT)
     world.reasons["n6"] = "HC:gpu.remap_failure:gpu3 0123456789ab"
     ledger.append(Draft("node.ticket", ("node:n6",), {}))
     service = start(ledger, world)
     service.round()
     assert world.reasons.keys() == {"n6"}
-    ledger.append(Draft("node.accepted", ("node:n6",), {}))
+    ledger.append(Draft("node.repaired", ("node:n6",), {}))
     service.round()
     assert world.reasons == {}
 

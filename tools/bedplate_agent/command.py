@@ -82,6 +82,8 @@ def _run(options: Mapping[str, str]) -> int:
         if document is None:
             _usage("--profile FILE says what the node must be")
         lock, path = options.get("lock", LOCK), options.get("path", "")
+        if "write" in options:
+            document = dealt_with(options["write"], document)
         # A run of the timer has a name as well: whoever drained for it must be able to tell a later one.
         run = options.get("run") or os.urandom(RUN_BYTES).hex()
         result, raws = look(document, classes, run, lock=lock, path=path)
@@ -190,6 +192,23 @@ def write(folder: str, result: Any) -> None:
         with open(temp, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
         os.replace(temp, f"{folder}/{name}")
+
+
+def dealt_with(folder: str, document: Any) -> Any:
+    """The profile, with the time before which what the kernel reported was dealt with, if somebody said so.
+
+    folder/since: `BOOT_ID MICROSECONDS`, written when the node was accepted again; of another boot it says nothing.
+    """
+    try:
+        with open(f"{folder}/since", encoding="ascii") as file:
+            boot, _, since = file.read(200).strip().partition(" ")
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            ours = boot == file.read().strip()
+    except (OSError, UnicodeDecodeError):
+        return document
+    if not ours or not since.isdigit() or not since.isascii():
+        return document
+    return {**document, "since_us": max(int(since), int(document.get("since_us", 0)))}
 
 
 HISTORY_LOOKS = 48  # the size of a file stays below what its reader reads

@@ -90,9 +90,8 @@ class Child:
             code = os.waitstatus_to_exitcode(status)
             if self.sent:
                 return self._raw(LATE, code, f"no answer within {self.probe.deadline_s:g} s")
-            err = self._text(self.err)
-            if code == CANNOT_START and self.probe.argv:
-                return self._raw(ABSENT, code, err.strip() or "no such program")
+            if code == CANNOT_START and self.probe.argv:  # execvpe names the last folder that it looked into
+                return self._raw(ABSENT, code, "no such program")
             return self._raw(DONE, code)
         if now < self.ends:
             return None

@@ -3,7 +3,7 @@
 - A node is drained for FAIL only. ERROR is no verdict: a person is told, no job is lost for it.
 - Only a reason with our prefix is ever changed or taken away; a node that others drained stays as it is.
 - A node returns when it passed everything in another run than the one that its reason names, and not before; one with
-  a ticket does not: its repair ends with an acceptance.
+  a ticket does not: its repair ends with `bedplate node return`.
 - The breaker: more than max(3, 2 % of the fleet) nodes that newly fail one check within ten minutes are no node
   faults but a bad rollout, limit or server. Nothing more is drained from then on, whatever the check, until a person
   has looked. Drains that were decided in the step that trips it are not made either.

@@ -6,8 +6,8 @@ health.returned  {"reason", "run"} about node:NAME: likewise
 health.left      {"asked", "why"} about node:NAME: Slurm had something else there, or did not answer
 health.stopped   {"why", "limit", "fleet"}: the breaker; nothing more is drained
 health.resumed   {"approved_by", "reason", "why"}: a person has looked
-node.ticket      about node:NAME: it is being repaired, and returns by an acceptance
-node.accepted    about node:NAME: it passed everything
+node.ticket      about node:NAME: it is being repaired, and comes back by `bedplate node return`
+node.repaired    about node:NAME: it passed everything
 """
 
 import datetime
@@ -20,8 +20,8 @@ from bedplate_agent.sinks import Result, reason, summary
 
 CHANGED, DRAINED, RETURNED, LEFT = "health.changed", "health.drained", "health.returned", "health.left"
 STOPPED, RESUMED = "health.stopped", "health.resumed"
-TICKET, ACCEPTED = "node.ticket", "node.accepted"
-KINDS = (CHANGED, STOPPED, RESUMED, TICKET, ACCEPTED)
+TICKET, REPAIRED = "node.ticket", "node.repaired"
+KINDS = (CHANGED, STOPPED, RESUMED, TICKET, REPAIRED)
 FINDINGS = 5  # of a node in an event: a broken driver fails dozens of checks
 
 
@@ -45,7 +45,7 @@ def watch(events: Iterable[Event], state: Watch | None = None) -> Watch:
             tripped, since = "", {}
         elif event.kind == TICKET:
             tickets.update(names)
-        elif event.kind == ACCEPTED:
+        elif event.kind == REPAIRED:
             tickets.difference_update(names)
     return replace(state, failing=failing, since=since, tripped=tripped, tickets=frozenset(tickets))
 

@@ -11,7 +11,7 @@ from bedplate_agent.verdict import Finding
 
 EVENTS = 20  # the last ones about the node
 BACK = """\
-After the repair: `bedplate node accept {name}` makes every check, the loading ones too, verifies it against its lock,
+After the repair: `bedplate node return {name}` makes every check, the loading ones too, verifies it against its lock,
 and gives it back. A spare meanwhile: `bedplate node replace {name} SPARE --approved-by WHO`."""
 
 
