@@ -34,6 +34,7 @@ from bedplate.decide.acceptance import (
 )
 from bedplate.decide.lockdoc import lock_text
 from bedplate.ledger.store import Ledger
+from bedplate.ledger.story import summary
 from bedplate.model.canonical import canonical, sha256
 from bedplate.model.event import Event, body_bytes, check_draft
 from bedplate.model.faults import BadInput
@@ -161,6 +162,7 @@ def test_a_machine_that_answers_everything_is_accepted_and_its_record_is_kept_by
             {"check": "of exchange", "passed": True, "error": "1.25e-7", "tolerance": "0.0002"}
         ]
         assert body["stand_in"] is True
+        assert summary(each) == "A, profile cpu, a stand-in"
     for name in NAMES:
         assert fleet.folder(name) == [], "an accepted node keeps nothing of it"
 

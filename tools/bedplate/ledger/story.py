@@ -204,6 +204,12 @@ def _added(body: Body) -> str:
     return f"{body['kind']} {body['name']}, {body['size']} bytes, {short(body['sha256'])}"
 
 
+def _accepted(body: Body) -> str:
+    given = f"{body['environment']}, profile {body['profile']['name']}"
+    given += ", a stand-in" if body.get("stand_in") else ""
+    return given + (f": {body['why']}" if body["why"] else "")
+
+
 # kind of event -> what its body says; a new kind is a new line here
 TELL: Mapping[str, Callable[[Body], str]] = {
     "lock.resolved": _lock,
@@ -222,6 +228,8 @@ TELL: Mapping[str, Callable[[Body], str]] = {
     "node.failed": _failed,
     "node.unreachable": _failed,
     "node.verified": _verified,
+    "node.accepted": _accepted,
+    "node.refused": _accepted,
     "archive.mirrored": _mirrored,
     "archive.snapshot": _snapshot,
     "archive.published": _published,
