@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from bedplate.act.healthmark import SCRIPT
 from bedplate.observe.agentfile import agent, agent_sha256
 from bedplate_agent import readers, recording, runner
-from bedplate_agent.command import HISTORY_LOOKS, look, may_load, remember
+from bedplate_agent.command import HISTORY_LOOKS, dealt_with, look, may_load, remember
 from bedplate_agent.parse import PARSERS
 from bedplate_agent.parse.host import parse_history
 from bedplate_agent.probe import ABSENT, ACTIVE, DONE, DRIVER, LATE, LOG, SERVICES, SYSFS, UNASKED, Probe, Raw
@@ -229,6 +230,28 @@ def test_counters_of_an_earlier_look_are_remembered_each_half_hour_of_one_boot(
 
 
 # --- the file -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "since_us"),
+    [
+        ("{boot} 1795000000000000\n", 1795000000000000), ("another 1795000000000000\n", None), ("{boot}\n", None),
+        ("", None), ("{boot} -1\n", None), ("{boot} soon\n", None), ("{boot} 5\n", 5),
+    ],
+)  # fmt: skip
+def test_what_was_dealt_with_in_this_boot_is_left_out_and_nothing_else(
+    tmp_path: Path, said: str, since_us: int | None
+) -> None:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    (tmp_path / "since").write_text(said.format(boot=boot))
+    assert dealt_with(str(tmp_path), {"schema": 1}).get("since_us") == since_us
+    assert dealt_with(str(tmp_path / "none"), {"schema": 1}) == {"schema": 1}
+
+
+def test_what_the_controller_writes_is_what_the_timer_reads(tmp_path: Path) -> None:
+    script = SCRIPT.format(since_us=1795000000000000).replace("/run/bedplate-health", str(tmp_path / "there"))
+    subprocess.run(["/bin/sh", "-c", script], check=True)
+    assert dealt_with(str(tmp_path / "there"), {}) == {"since_us": 1795000000000000}
 
 
 def test_the_agent_is_the_same_bytes_each_time_it_is_built() -> None:
