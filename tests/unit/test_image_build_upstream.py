@@ -273,6 +273,21 @@ def test_an_image_without_the_commits_files_or_with_others_is_refused(stand: Sta
     assert not (stand.root / "builds/lab-train-mc0.19.2.json").exists()
 
 
+def test_a_checkout_for_a_definition_without_an_upstream_is_refused(stand: Stand) -> None:
+    text = stand.definition.read_text()
+    stand.definition.write_text(text[: text.index("upstream:")])
+    (stand.root / "images/a/Dockerfile").write_text("ARG BASE\nFROM ${BASE}\n")
+    assert stand.faults(checkout=stand.upstream.folder) == ["names no upstream"]
+    assert stand.build().record.upstream is None
+
+
+def test_a_package_that_is_not_beside_the_dockerfile_is_refused(stand: Stand) -> None:
+    replace_in(stand.definition, "layers:\n", "layers:\n  - {kind: package, path: bedplate_train}\n")
+    (found,) = stand.faults()
+    assert found.startswith("layers[0].path: ")
+    assert found.endswith("images/a/bedplate_train is not there")
+
+
 def test_a_definition_whose_dockerfile_takes_nothing_of_the_commit_is_refused(stand: Stand) -> None:
     replace_in(stand.root / "images/a/Dockerfile", f"COPY --from=upstream . /{CODE}\n", "")
     assert stand.faults() == ["takes nothing from upstream"]

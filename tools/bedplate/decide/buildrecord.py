@@ -25,7 +25,7 @@ from bedplate.model.schema import Strict
 from bedplate.model.text import dotted, parse_yaml
 
 SCHEMA = 2
-_REMEDY = "a build record is written by `bedplate image`, never by hand: build the image again"
+_REMEDY = "a build record is written by `bedplate image`, never by hand: remove it, and build the image again"
 AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -317,7 +317,7 @@ def read_record(document: Mapping[str, Any], file: str) -> BuildRecord:
         BadInput: every fault of it.
     """
     if document.get("schema") == 1:
-        raise BadInput([Fault(file, None, "schema 1, which an earlier bedplate wrote", "build the image again")])
+        raise BadInput([Fault(file, None, "schema 1, which an earlier bedplate wrote", _REMEDY)])
     try:
         shape = _Record.model_validate(document)
     except ValidationError as wrong:
