@@ -30,8 +30,10 @@ def lab_places() -> Iterator[Places]:
 
 
 @pytest.fixture(scope="module")
-def lab(lab_places: Places) -> Iterator[Places]:
-    """A lab that is up: four nodes, or the kept one with as many as it has; ended unless it is kept.
+def lab(lab_places: Places, request: pytest.FixtureRequest) -> Iterator[Places]:
+    """A lab that is up: four nodes, or as many as the module's LAB_NODES says; ended unless it is kept.
+
+    A kept one has as many as it has.
 
     Each module has a fresh one: what one does to its nodes is nothing that another finds.
     """
@@ -40,7 +42,7 @@ def lab(lab_places: Places) -> Iterator[Places]:
     steps = Steps(print)
     kept = os.environ.get("BEDPLATE_LAB_KEEP") == "1"
     if not (kept and lifecycle.status(lab_places).state == "up"):
-        lifecycle.up(lab_places, steps, nodes=NODES, fresh=True)
+        lifecycle.up(lab_places, steps, nodes=getattr(request.module, "LAB_NODES", NODES), fresh=True)
     yield lab_places
     if not kept:
         lifecycle.down(lab_places, steps, purge=False)

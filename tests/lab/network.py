@@ -39,3 +39,21 @@ def make(places: Places, hosts: Sequence[str]) -> None:
 def remove(places: Places) -> None:
     for name in namespaces(places):
         run(["ip", "netns", "del", name], check=False)
+
+
+def limit(places: Places, host: str, mbit: float | None) -> None:
+    """Hold a host's link to a rate, both ways; None: as fast as it goes. The host itself shapes what it sends."""
+    ends = ((places.namespace(host), "host0"), (places.namespace(), f"v-{host}"))
+    for namespace, link in ends:
+        words = ["ip", "netns", "exec", namespace, "tc", "qdisc"]
+        if mbit is None:
+            run([*words, "del", "dev", link, "root"], check=False)
+        else:
+            rate = f"{round(mbit * 1000)}kbit"
+            run([*words, "replace", "dev", link, "root", "tbf", "rate", rate, "burst", "256k", "latency", "50ms"])
+
+
+def sent(places: Places, host: str) -> int:
+    """Bytes that left a host, every header included: what the bridge had from it."""
+    said = run(["ip", "netns", "exec", places.namespace(), "cat", f"/sys/class/net/v-{host}/statistics/rx_bytes"])
+    return int(said.out)

@@ -33,6 +33,7 @@ EDITION = 3  # raised when a recipe below changes in a way that its inputs do no
 NODE_PACKAGES = (
     "systemd-sysv", "systemd", "dbus", "openssh-server", "python3", "python3-apt", "python3-debian",
     "iproute2", "iputils-ping", "procps", "ca-certificates", "kmod", "curl", "zstd", "squashfs-tools",
+    "python3-libtorrent", "xdelta3",
 )  # fmt: skip
 CONTROLLER_PACKAGES = (
     "skopeo", "buildah", "netavark", "openssh-client", "gpgv", "gpg", "sqlite3", "git", "jq", "less", "openssl",

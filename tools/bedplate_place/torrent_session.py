@@ -29,7 +29,7 @@ SETTINGS = {
     "max_retry_port_bind": MORE_PORTS,
     "unchoke_slots_limit": -1, "seed_choking_algorithm": 0, "suggest_mode": 0,
     "initial_picker_threshold": 0, "whole_pieces_threshold": 0,
-    "request_queue_time": 1, "max_out_request_queue": 16,
+    "request_queue_time": 1, "max_out_request_queue": 32,
     "send_buffer_watermark": 65536, "send_buffer_low_watermark": 16384, "send_socket_buffer_size": 65536,
     "user_agent": "bedplate",
 }  # fmt: skip

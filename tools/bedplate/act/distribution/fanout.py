@@ -16,6 +16,7 @@ HASH_RATE = 100_000_000  # bytes/s that a node surely hashes; a slow disk's rate
 TRIES = 4
 PAUSE_S = 2.0  # before the next try
 BUSY_S = 90.0  # an earlier transfer notices in 30 s that its controller is gone
+AWAY_S = 60.0  # a node that says nothing at all is tried for so long: it may have been restarted
 STEP_S = 0.1
 LASTING = frozenset({faults.NO_SPACE, faults.MISSING})  # trying again changes nothing
 
@@ -90,7 +91,8 @@ class FanOut:
         while not (self._stop.is_set() or visit.bypassed or visit.placed):
             feed = self._feeds[visit.target.name] = self.feed(visit)
             answer = visit.go(DIRECTORY, feed, timeout_s=timeout_s, said=self._hear)
-            if answer.code == faults.BUSY and time.monotonic() < busy_until:
+            away = answer.code is None and not answer.out and time.monotonic() < visit.heard + AWAY_S
+            if away or (answer.code == faults.BUSY and time.monotonic() < busy_until):
                 visit.tries -= 1
             elif visit.placed or answer.code in LASTING or visit.tries >= TRIES:
                 return

@@ -66,6 +66,7 @@ class Visit:
     feed: Feed | None = None
     bypassed: str = ""
     tries: int = 0
+    heard: float = field(default_factory=time.monotonic)  # when the node last said a word
     over: bool = False
     _line: bytes = b""
 
@@ -96,7 +97,7 @@ class Visit:
             return  # what the system says at a login; the last word is what counts
         if not isinstance(word, dict):
             return
-        now = time.monotonic()
+        self.heard = now = time.monotonic()
         have = word.get("have")
         if isinstance(have, int) and have > self.have:
             self.have, self.moved = have, now
