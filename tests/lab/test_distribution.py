@@ -1,4 +1,4 @@
-"""Images on the disks of eight nodes over links of a fixed rate: a swarm, a patch, slow and restarted nodes, garbage."""
+"""Images on eight nodes over links of a fixed rate: a swarm, a patch, slow and restarted nodes, garbage."""
 
 import json
 import threading
