@@ -1,11 +1,16 @@
 """What it costs to ask a fleet how it is: one agent a node, against the same checks as one testinfra command each.
 
     python benchmarks/health.py [--nodes 40] [--fan-out 660] [--width 96] [--repeat 3] [--json]
+    python benchmarks/health.py --site SITE --hosts n[1-40] [...]      real hosts of a site, over their own sshd
 
 Nodes are ssh servers on loopback in this process tree, with stand-ins for nvidia-smi and journalctl; both ways ask
 them over real ssh, and judge the same answers by the same parsers and checks. "agent" is one connection and one
 command a node; "testinfra" is a command for each probe of each check, as tests of their own ask, through testinfra's
 ssh backend as it comes, which connects for each command (--shared: once a node), as many nodes at once.
+
+With --hosts the nodes are those of a site (tests/lab/healthbaseline gives lab nodes answers), and everything is asked
+that their profiles do not skip: the agent as it is, against a command for each probe of each passive check. What the
+agent reads from files is there one `cat` of a small file: less than a test of its own would ask, and it is not judged.
 
 Also: how long the agent takes to start, its CPU for one passive run on this machine, and the fan-out alone (`true`
 instead of the agent) over many nodes.
@@ -57,7 +62,7 @@ def main() -> None:
     # As on a node: python3 is a program, not a script that looks for one (pyenv's takes longer than the agent).
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with tempfile.TemporaryDirectory(prefix="bedplate-benchmark-", dir=given.directory) as folder:
-        found = measure(Path(folder), given)
+        found = measure_site(given) if given.hosts else measure(Path(folder), given)
     print(json.dumps(found, indent=2, sort_keys=True) if given.json else table(found))
 
 
@@ -69,6 +74,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=3, help="pairs of runs; figures are medians")
     parser.add_argument("--shared", action="store_true", help="testinfra with one connection a node (ControlPath)")
     parser.add_argument("--directory")
+    parser.add_argument("--site", type=Path, help="with --hosts: whose nodes")
+    parser.add_argument("--hosts", metavar="NODESET", help="real nodes instead of simulated ones")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
@@ -148,6 +155,88 @@ def with_testinfra(targets: list[Target], programs: Path, width: int, *, shared:
         return list(pool.map(one, targets))
 
 
+def site_ways(
+    site_root: Path, hosts: str, width: int
+) -> tuple[int, dict[str, Callable[[], list[str]]], dict[str, int]]:
+    """How many nodes; both ways over the sshd of real hosts, each with a verdict a node; commands of each way."""
+    from bedplate.cli.names import node_names  # noqa: PLC0415
+    from bedplate.observe.health import profiles  # noqa: PLC0415
+    from bedplate.sources.site import open_site  # noqa: PLC0415
+    from bedplate_agent.judging import chosen  # noqa: PLC0415
+    from bedplate_agent.probes import probes  # noqa: PLC0415
+    from bedplate_agent.profile import Profile  # noqa: PLC0415
+
+    site = open_site(site_root)
+    names = node_names(site, hosts)
+    known = profiles(site, names)
+    ssh = site.fleet.ssh
+    targets = [
+        Target(name, site.fleet.nodes[name].address, ssh.user, ssh.port, site.identity_path, site.known_hosts_path)
+        for name in names
+    ]
+    first = Profile(known[names[0]])
+    asked = probes(first)
+    commands = []
+    for check in chosen(["passive"]):
+        if first.skipped(check.id) is not None:
+            continue
+        for wanted in check.probes:
+            for probe in asked.values():
+                if probe.id == wanted or (wanted.endswith(":") and probe.id.startswith(wanted)):
+                    words = " ".join(probe.argv) if probe.argv else "cat /proc/uptime"
+                    commands.append(f"PATH=/usr/local/bin:$PATH LC_ALL=C {words} > /dev/null && echo PASS")
+
+    def agent_way() -> list[str]:
+        def sent(name: str) -> bytes:
+            return message({"profile": known[name], "classes": ["passive"], "run": "r"})
+
+        answers = run_everywhere(targets, COMMAND, stdin=sent, width=width, timeout_s=600)
+        return [str(json.loads(answer.out)["verdict"]) if answer.ok else answer.why for answer in answers]
+
+    def testinfra_way() -> list[str]:
+        def one(target: Target) -> str:
+            options = f"-o UserKnownHostsFile={target.known_hosts} -o IdentitiesOnly=yes -o BatchMode=yes"
+            host = testinfra.get_host(
+                f"ssh://{target.user}@{target.address}:{target.port}",
+                ssh_identity_file=str(target.identity_file),
+                ssh_extra_args=options,
+                timeout=60,
+            )
+            said = {host.run(command).stdout.strip() for command in commands}
+            return "PASS" if said == {"PASS"} else f"{target.name}: {sorted(said)}"
+
+        with ThreadPoolExecutor(width) as pool:
+            return list(pool.map(one, targets))
+
+    counts = {"agent": len(names), "testinfra": len(names) * len(commands)}
+    return len(names), {"agent": agent_way, "testinfra": testinfra_way}, counts
+
+
+def measure_site(given: argparse.Namespace) -> dict[str, Any]:
+    count, ways, commands = site_ways(given.site, given.hosts, given.width)
+    found: dict[str, Any] = {"nodes": count, "width": given.width, "cores": os.cpu_count()}
+    pairs: list[dict[str, Any]] = []
+    for _ in range(given.repeat):
+        pair = {}
+        for name, way in ways.items():
+            wall, used, verdicts = timed(way)
+            if verdicts != ["PASS"] * count:
+                raise SystemExit(f"{name}: not every node passed: {sorted(set(verdicts))}")
+            pair[name] = {"wall_s": wall, "cpu_s": used, "commands": commands[name]}
+        pairs.append(pair)
+    return found | summed(pairs)
+
+
+def summed(pairs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Medians of both ways, and of the pairs' ratios."""
+    found = {
+        name: {key: statistics.median(pair[name][key] for pair in pairs) for key in pairs[0][name]} for name in pairs[0]
+    }
+    keys = ("wall_s", "cpu_s", "commands")
+    ratio = {key: statistics.median(pair["testinfra"][key] / pair["agent"][key] for pair in pairs) for key in keys}
+    return found | {"ratio": ratio}
+
+
 def timed(run: Callable[[], list[str]]) -> tuple[float, float, list[str]]:
     """Seconds on the clock, seconds of CPU of this process and its children, verdicts."""
     began, used = time.perf_counter(), cpu()
@@ -176,12 +265,7 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
                     raise SystemExit(f"{name}: not every node passed: {sorted(set(verdicts))}")
                 pair[name] = {"wall_s": wall, "cpu_s": used, "commands": counted.commands}
             pairs.append(pair)
-    for name in ("agent", "testinfra"):
-        found[name] = {key: statistics.median(pair[name][key] for pair in pairs) for key in pairs[0][name]}
-    found["ratio"] = {
-        key: statistics.median(pair["testinfra"][key] / pair["agent"][key] for pair in pairs)
-        for key in ("wall_s", "cpu_s", "commands")
-    }
+    found |= summed(pairs)
     found["start_ms"] = start(folder, given.repeat)
     found["passive_cpu_s"] = passive(programs)
     if given.fan_out:
@@ -225,9 +309,12 @@ def table(found: dict[str, Any]) -> str:
             f"{title:24}{agent_[key]:12.1f}{other[key]:12.1f}{ratio[key]:9.1f}x"
             for key, title in (("commands", "remote commands"), ("wall_s", "wall, s"), ("cpu_s", "CPU of this side, s"))
         ),
-        f"the agent starts in {found['start_ms']['agent']:.0f} ms, Python in {found['start_ms']['python']:.0f} ms",
-        f"a passive run on this machine: {found['passive_cpu_s']:.2f} s of CPU",
     ]
+    if "start_ms" in found:
+        rows += [
+            f"the agent starts in {found['start_ms']['agent']:.0f} ms, Python in {found['start_ms']['python']:.0f} ms",
+            f"a passive run on this machine: {found['passive_cpu_s']:.2f} s of CPU",
+        ]
     if "fan_out" in found:
         out = found["fan_out"]
         rows.append(f"fan-out alone, {out['nodes']} nodes: {out['wall_s']:.1f} s, {out['cpu_s']:.1f} s of CPU")
