@@ -305,6 +305,7 @@ def test_docker_starts_an_image_that_it_holds_by_digest_without_network(
     assert "--network=none" in found
     assert f"type=bind,src={place},dst={place},readonly" in found
     found = image_python(site, site.lock("A"), [Mount(place, writable=True)])
+    assert isinstance(found, tuple)
     assert f"type=bind,src={place},dst={place}" in found
     other = image_python(site, site.lock("B"), [Mount(place)])  # another digest: docker does not hold it
     assert isinstance(other, NotHere)

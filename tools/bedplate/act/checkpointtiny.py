@@ -27,6 +27,8 @@ def main(verb: str, paths: list[str]) -> Iterator[dict[str, Any]]:
     """What came of each path: versions, `unable` where nothing is said of Megatron, `faults`, what was read."""
     said: dict[str, Any] = {"megatron_core": _version("megatron-core"), "torch": None, "unable": "", "faults": []}
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    # Megatron saves through a process that multiprocessing spawns, which looks for this program's file: stdin has none.
+    vars(sys.modules["__main__"]).pop("__file__", None)
     try:
         torch = importlib.import_module("torch")
         said["torch"] = str(torch.__version__)
