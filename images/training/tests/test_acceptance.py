@@ -164,7 +164,11 @@ def test_only_the_record_of_a_machine_that_passed_is_a_reference(tmp_path: Path)
     path = tmp_path / "r.json"
     path.write_text('{"verdict": "failed"}')
     with pytest.raises(Refused, match="did not pass"):
-        questions.reference_sizes(path)
+        questions.reference_sizes(path, "larger sums")
     path.write_text('{"verdict": "passed"}')
     with pytest.raises(Refused, match="no record of an acceptance"):
-        questions.reference_sizes(path)
+        questions.reference_sizes(path, "larger sums")
+    checks = [{"check": "larger sums", "ranks": [{"sizes": speeds((1, 2.0))}]}]
+    path.write_text(json.dumps({"verdict": "passed", "questions": {"exchange": {"checks": checks}}}))
+    assert questions.reference_sizes(path, "larger sums") == speeds((1, 2.0))
+    assert questions.reference_sizes(path, "nccl-tests") == questions.reference_sizes(None, "larger sums") == []

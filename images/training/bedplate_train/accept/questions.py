@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bedplate_train import corpus
-from bedplate_train.accept import devices, processes, resume
+from bedplate_train.accept import devices, nccltests, processes, resume
 from bedplate_train.accept.profile import Profile, open_profile
 from bedplate_train.faults import FAILED, FINISHED, HUNG, Fault, Refused
 from bedplate_train.text import canonical, file_sha256, identity, read_json, write_whole
@@ -146,7 +146,7 @@ class Asking:
         if self._machine is None:
             extra = []
             if self.reference:
-                sizes = reference_sizes(self.reference)
+                sizes = reference_sizes(self.reference, "larger sums")
                 write_whole(self.folder / "reference.json", canonical(sizes))
                 extra = ["--reference", str(self.folder / "reference.json")]
             self._machine = self._ranks("machine", self.profile.limits.machine, extra)
@@ -158,7 +158,26 @@ class Asking:
             checks, lambda check: bool(check["failed_ranks"] or (not stand_in and unanswered(check))), ranks_of
         )
         open_ = [check["check"] for check in checks if unanswered(check)]
-        return {**found, "not_answered": open_} if open_ else found
+        found = {**found, "not_answered": open_} if open_ else found
+        if question == "exchange" and found["verdict"] == "passed" and not stand_in:
+            return self._by_nccl_tests(found)
+        return found
+
+    def _by_nccl_tests(self, found: dict[str, Any]) -> dict[str, Any]:
+        """The same sizes by nccl-tests, where the image has them: the ranks are gone, the devices are free."""
+        if not nccltests.present():
+            return {**found, "nccl_tests": "not in this image: torch's collectives alone"}
+        from bedplate_train.accept.machine import fast_enough
+
+        profile, sizes = self.profile, []
+        try:
+            sizes = nccltests.measured(profile.exchange.sizes, profile.devices.count, profile.limits.machine)
+            said = fast_enough(sizes, profile.exchange, reference_sizes(self.reference, "nccl-tests"))
+        except ValueError as fault:
+            said = [str(fault)]
+        mine = {"sizes": sizes, "said": said, "passed": not said}
+        check = {"check": "nccl-tests", "failed_ranks": [0] * bool(said), "not_answered_ranks": [], "ranks": [mine]}
+        return verdict([*found["checks"], check], lambda each: bool(each["failed_ranks"]), ranks_of)
 
     def resume(self) -> dict[str, Any]:
         place = self.folder / "resume"
@@ -225,19 +244,22 @@ def ranks_of(check: dict[str, Any]) -> str:
     return f"ranks {bad}; rank {bad[0]}: {check['ranks'][bad[0]]}"
 
 
-def reference_sizes(path: Path) -> list[dict[str, Any]]:
-    """The speeds of the reference machine, out of its record.
+def reference_sizes(path: Path | None, name: str) -> list[dict[str, Any]]:
+    """The speeds of the reference machine, out of its record; none where no record is given, or has not that check.
 
     Raises:
         Refused: it is no record of a machine that passed.
     """
+    if path is None:
+        return []
     try:
         record = read_json(path)
         if record["verdict"] != "passed":
             raise Refused([Fault(str(path), "the reference machine did not pass", "give the record of one that did")])
-        checks = record["questions"]["exchange"]["checks"]
-        found: list[dict[str, Any]] = next(c for c in checks if c["check"] == "larger sums")["ranks"][0]["sizes"]
-    except (KeyError, StopIteration, TypeError) as fault:
+        checks = {check["check"]: check for check in record["questions"]["exchange"]["checks"]}
+        checks["larger sums"]
+        found: list[dict[str, Any]] = checks[name]["ranks"][0]["sizes"] if name in checks else []
+    except (KeyError, IndexError, TypeError) as fault:
         raise Refused([Fault(str(path), f"no record of an acceptance: {fault!r}")]) from fault
     return found
 
