@@ -177,6 +177,7 @@ def test_the_job_is_alone_on_its_node_in_its_image_with_the_data_read_only(fleet
     assert fleet.ask("n1", options=("--reservation=new",))["n1"].accepted
     (submitted,) = fleet.calls("n1", "sbatch")
     assert {"--exclusive", "--nodelist=n1", "--gres=gpu:8", "--reservation=new", "--time=121"} <= set(submitted)
+    assert "--partition=training" in submitted
     make, asked = fleet.calls("n1", "srun")
     image = f"--container-image={fleet.roots['n1']}/images/sha256-{hashlib.sha256(IMAGE).hexdigest()}.sqsh"
     assert image in make
@@ -243,7 +244,7 @@ def test_a_job_that_never_starts_is_taken_out_of_the_queue(fleet: Fleet) -> None
     fleet.scenario("n1", stuck=True)
     found = fleet.ask("n1", queue_s=1.0)["n1"]
     assert found.verdict == UNKNOWN
-    assert "did not start within 1 s" in found.why
+    assert "did not start within 1 s (PENDING Resources)" in found.why
     assert fleet.calls("n1", "scancel") == [["7"]]
 
 

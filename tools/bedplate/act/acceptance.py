@@ -153,7 +153,8 @@ def _node(site: Site, name: str, wanted: Wanted) -> _Node:
     )  # fmt: skip
     started_from = image.reference if wanted.engine == "docker" else artifact_path(image)
     work = Work(
-        id=made, node=name, profile=profile, data=wanted.data, reference=REFERENCE in files, user=wanted.user,
+        id=made, node=name, partition=site.fleet.nodes[name].partition, profile=profile, data=wanted.data,
+        reference=REFERENCE in files, user=wanted.user,
         options=wanted.options, mounts=wanted.mounts, image=started_from,
     )  # fmt: skip
     return _Node(asked, work, files, image.squashfs_size)
@@ -253,6 +254,8 @@ class _Asking:
                     return None, said or "the job is gone"
                 if state == RUNNING and started is None:
                     started = now
+                elif state == scripts.WAITING:
+                    said = reason
                 self._tell(said if state == RUNNING and said else f"{state} {reason}")
             why = self._why_not_longer(now, began, started, heard, said)
             if why:

@@ -32,6 +32,7 @@ class Work:
     node: str
     profile: Profile
     image: str
+    partition: str | None = None  # of Slurm's; None: its default
     data: str | None = None
     reference: bool = False
     mounts: tuple[str, ...] = ()  # further ones, SOURCE:TARGET or SOURCE:TARGET:ro, of all steps
@@ -93,7 +94,8 @@ class Slurm:
         words = [
             "sbatch", "--parsable", f"--job-name=accept-{work.node}", f"--nodelist={work.node}", "--nodes=1",
             "--ntasks=1", "--exclusive", "--mem=0", f"--time={-(-int(work.limit_s) // 60)}", "--chdir=/",
-            f"--output={work.folder}/job.txt", *gpus(work), *work.options, f"{work.folder}/job.sh",
+            f"--output={work.folder}/job.txt", *([f"--partition={work.partition}"] if work.partition else []),
+            *gpus(work), *work.options, f"{work.folder}/job.sh",
         ]  # fmt: skip
         as_user = f"runuser -u {quote(work.user)} -- " if work.user else ""
         return f"""set -eu
