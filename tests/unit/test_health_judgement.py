@@ -1,6 +1,7 @@
 """Limits, profiles, sinks and the comparison with the fleet."""
 
 import json
+import re
 from typing import Any
 from xml.etree import ElementTree
 
@@ -9,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bedplate.decide.healthexpect import expectation, of_node
-from bedplate.decide.healthfleet import PEERS, compared
+from bedplate.decide.healthfleet import COMPARED, PEERS, compared
 from bedplate.model.faults import BadInput
 from bedplate.model.hardware import parse_model
 from bedplate.model.healthprofile import parse_health_profile
@@ -182,6 +183,14 @@ def test_one_that_is_slower_than_its_equals_is_named_even_above_the_floor() -> N
     found = compared(fleet([*values, 780.0]))
     assert [(r.node, r.findings[-1].check) for r in found if r.verdict != PASS] == [("n100", "fleet.nccl.allreduce")]
     assert "where the median of 101 equals is 837" in found[-1].findings[-1].message
+
+
+@pytest.mark.parametrize("check", COMPARED)
+@pytest.mark.parametrize("base", ["base-b200-595", "base-h100-535"])
+def test_what_is_compared_has_a_number_on_a_healthy_node(check: str, base: str) -> None:
+    found = [finding for finding in result(replay(base)).findings if finding.check == check]
+    assert [finding.verdict for finding in found if finding.verdict != SKIP] in ([PASS], [])
+    assert all(re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", finding.value) for finding in found if finding.verdict == PASS)
 
 
 def test_equals_that_differ_by_a_hair_are_no_outliers() -> None:

@@ -43,19 +43,20 @@ def bad(
     return Finding(verdict, message, entity, str(value), str(limit), unit, action, remedy, because)
 
 
-def all_or(problems: Iterable[Finding], passed: str, *, value: object = "") -> Iterator[Finding]:
-    """The problems; where there are none, that all is well."""
+def all_or(problems: Iterable[Finding], passed: str, *, value: object = "", unit: str = "") -> Iterator[Finding]:
+    """The problems; where there are none, that all is well. value: what was measured, or what says so afterwards."""
     some = False
     for problem in problems:
         some = True
         yield problem
     if not some:
-        yield ok(passed, value=value)
+        yield ok(passed, value=value() if callable(value) else value, unit=unit)
 
 
 def each_gpu(
-    facts: Facts, profile: Profile, look: Callable[[Gpu], Iterable[Finding]], passed: str, probe: str = "smi"
-) -> Iterator[Finding]:
+    facts: Facts, profile: Profile, look: Callable[[Gpu], Iterable[Finding]], passed: str, probe: str = "smi", *,
+    value: object = "", unit: str = "",
+) -> Iterator[Finding]:  # fmt: skip
     """Look at every GPU. One that is missing keeps the others from passing, and is told by gpu.count."""
     gpus = facts[probe].gpus
     wanted = profile.number("gpu.count")
@@ -69,7 +70,7 @@ def each_gpu(
         if len(gpus) != wanted:
             yield bad("", f"{len(gpus)} of {wanted} GPUs were there to be asked", verdict=ERROR, because="gpu.count")
 
-    yield from all_or(problems(), f"{passed} on {wanted} GPUs")
+    yield from all_or(problems(), f"{passed} on {wanted} GPUs", value=value, unit=unit)
 
 
 def units(facts: Facts, profile: Profile) -> dict[str, dict[str, str]]:

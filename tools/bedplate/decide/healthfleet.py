@@ -15,7 +15,7 @@ LOW, HIGH = -1, 1
 # check whose PASS carries a number -> the side on which it is bad
 COMPARED: Mapping[str, int] = {
     "nccl.allreduce": LOW, "nvbandwidth.copies": LOW, "ib.bandwidth": LOW, "host.memory": LOW, "host.time": HIGH,
-    "driver.responds": HIGH,
+    "driver.responds": HIGH, "gpu.temperature": LOW,
 }  # fmt: skip
 PEERS = 32  # fewer have no median that is worth a word
 Z_LIMIT = 6.0  # of a normal distribution, one in 10^9

@@ -12,13 +12,16 @@ from bedplate_agent.verdict import WATCH, Finding
 
 
 def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
+    margins: list[float] = []
+
     def look(gpu: Gpu) -> Iterator[Finding]:
         margin = gpu.quantity("C", "temperature/gpu_temp_tlimit")
+        margins.append(margin)
         yield from held(profile, "gpu.temperature_margin", margin, gpu.name, "margin to the slowdown temperature")
         memory = gpu.quantity("C", "temperature/memory_temp")
         yield from held(profile, "gpu.memory_temperature", memory, gpu.name, "memory at")
 
-    yield from each_gpu(facts, profile, look, "temperatures in range")
+    yield from each_gpu(facts, profile, look, "temperatures in range", value=lambda: f"{min(margins):g}", unit="C")
 
 
 CHECK = Check(

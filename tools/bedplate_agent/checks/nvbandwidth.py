@@ -19,6 +19,8 @@ _LIMITS = {
 def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
     gpus, tests = profile.number("gpu.count"), {test.name: test for test in facts["nvbandwidth"]}
 
+    to_host: list[float] = []
+
     def problems() -> Iterator[Finding]:
         for name, limits in _LIMITS.items():
             test = tests.get(name)
@@ -36,11 +38,12 @@ def judge(facts: Facts, profile: Profile) -> Iterator[Finding]:
                     limit=cells,
                 )
             else:
+                to_host.extend(test.cells if cells == gpus else [])
                 for at, cell in enumerate(test.cells):
                     entity = f"gpu{at}" if cells == gpus else f"gpu{at // (gpus - 1)}"
                     yield from held(profile, limits, cell, entity, f"{name}:")
 
-    yield from all_or(problems(), f"{len(_LIMITS)} tests at full speed")
+    yield from all_or(problems(), f"{len(_LIMITS)} tests at full speed", value=lambda: f"{min(to_host):g}", unit="GB/s")
 
 
 CHECK = Check(
