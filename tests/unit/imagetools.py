@@ -145,6 +145,7 @@ class Tools:
         output = Path(words[words.index("--output") + 1])
         assert not output.exists(), "[ERROR] File already exists"
         assert env["ENROOT_ALLOW_HTTP"]
+        assert not Path(env["ENROOT_CACHE_PATH"]).exists(), "enroot trusts what its cache calls by a name"
         uri = words[-1].replace("#", "/")
         manifest = json.loads(call(uri, "GET", f"manifests/{uri.partition('@')[2]}"))
         call(uri, "GET", f"blobs/{manifest['config']['digest']}")

@@ -34,6 +34,7 @@ class Shelf:
     blobs: dict[str, bytes] = field(default_factory=dict)
     statuses: dict[str, int] = field(default_factory=dict)  # reference or digest -> what is answered instead
     breaks: dict[str, list[int]] = field(default_factory=dict)  # digest -> after how many bytes answers break off
+    redirects: dict[str, str] = field(default_factory=dict)  # digest of a blob -> where it is said to be
     ranges: bool = True  # does it know Range?
     scopes: list[str] = field(default_factory=list)  # what tokens were asked for
     token_lasts: int = 1_000_000  # requests
@@ -157,6 +158,9 @@ class _Handler(BaseHTTPRequestHandler):
     def blob(self, digest: str) -> None:
         shelf = self.server.shelf
         raw = shelf.blobs.get(digest)
+        if digest in shelf.redirects:
+            self.reply(307, b"", {"Location": shelf.redirects[digest]})
+            return
         if raw is None or digest in shelf.statuses:
             self.reply(shelf.statuses.get(digest, 404), b"{}")
             return

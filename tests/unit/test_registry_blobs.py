@@ -159,6 +159,34 @@ def test_a_tag_that_moves_in_between_changes_nothing(shelf: Shelf, monkeypatch: 
     assert (index_digest, found.digest) == (index, first)
 
 
+def test_a_token_that_lets_nobody_in_is_no_success(shelf: Shelf, tmp_path: Path) -> None:
+    shelf.wants, shelf.anonymous, shelf.token_lasts = "Bearer", True, 0
+    auth = write_auth(tmp_path / "auth.json", shelf.address)
+    for asking, says in ((client(shelf), "without credentials"), (client(shelf, auth), f"asked with .*{auth}")):
+        with pytest.raises(Unauthorised, match=says):
+            asking.manifest("a/b", NOWHERE)
+
+
+def test_a_manifest_of_4_mib_is_taken(shelf: Shelf) -> None:
+    body = {"mediaType": DOCKER_MANIFEST, "config": {"digest": NOWHERE}, "annotations": {"x": "y" * 4 * 1024 * 1024}}
+    digest = shelf.put(body, DOCKER_MANIFEST)
+    assert client(shelf).manifest("a/b", digest).digest == digest
+
+
+def test_along_a_redirect_goes_no_password(shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".netrc").write_text("default login ci password hunter2\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+    with registry() as elsewhere:
+        blob = stored(elsewhere)
+        shelf.put_blob(RAW)
+        shelf.wants = "Basic"
+        other = elsewhere.address.replace("127.0.0.1", "localhost")
+        shelf.redirects[blob.digest] = f"http://{other}/v2/cdn/blobs/{blob.digest}"
+        client(shelf, write_auth(tmp_path / "auth.json", shelf.address)).check_blob("a/b", blob)
+        assert [sent for _, _, sent in elsewhere.requests] == [None]
+
+
 # --- who may push --------------------------------------------------------------------------------------------------
 
 

@@ -1,121 +1,57 @@
 """The client against Debian's docker-registry with TLS and a password, filled by skopeo; all on loopback."""
 
-import gzip
-import hashlib
-import json
-import os
-import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import bcrypt
 import pytest
 
-from bedplate.sources.registry import DOCKER_MANIFEST, NotFound, Registry, Unauthorised, Unreachable
+from bedplate.model.faults import BadInput
+from bedplate.sources import certificates
+from bedplate.sources.registry import DOCKER_MANIFEST, NotFound, Registry, Unauthorised, Unreachable, WrongBytes
+from unit import realregistry
 from unit.registryd import write_auth
+from unit.smallimage import Member, write
 
-pytestmark = pytest.mark.skipif(
-    not all(map(shutil.which, ("docker-registry", "skopeo", "openssl"))),
-    reason="needs docker-registry, skopeo and openssl (tools/setup installs them)",
-)
+pytestmark = realregistry.needed
+LAYER = [Member("etc/motd", "hello\n"), Member("opt/big", bytes(range(256)) * 2000)]
 
 
-@dataclass
-class Running:
-    host: str
-    ca: Path
-    auth: Path
+@dataclass(frozen=True)
+class Filled:
+    registry: realregistry.Running
     digest: str
-    config_digest: str
 
+    @property
+    def host(self) -> str:
+        return self.registry.host
 
-def write_image(folder: Path) -> str:
-    """A one-layer image in skopeo's dir: layout; returns its config's digest."""
-    folder.mkdir()
-    layer = gzip.compress(b"\0" * 10240, mtime=0)  # an empty tar
-    config = json.dumps(
-        {
-            "architecture": "amd64",
-            "os": "linux",
-            "config": {},
-            "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(b"\0" * 10240).hexdigest()]},
-        }
-    ).encode()
-    described = []
-    for blob, kind in ((config, "container.image.v1+json"), (layer, "image.rootfs.diff.tar.gzip")):
-        hexadecimal = hashlib.sha256(blob).hexdigest()
-        (folder / hexadecimal).write_bytes(blob)
-        digest = f"sha256:{hexadecimal}"
-        described.append({"mediaType": f"application/vnd.docker.{kind}", "size": len(blob), "digest": digest})
-    manifest = {"schemaVersion": 2, "mediaType": DOCKER_MANIFEST, "config": described[0], "layers": described[1:]}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    (folder / "version").write_text("Directory Transport Version: 1.1\n")
-    return str(described[0]["digest"])
+    @property
+    def ca(self) -> Path:
+        return self.registry.ca
+
+    @property
+    def auth(self) -> Path:
+        return self.registry.auth
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     root = tmp_path_factory.mktemp("registry")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    host = f"localhost:{port}"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-         "-keyout", root / "key.pem", "-out", root / "ca.crt", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    (root / "htpasswd").write_text("ci:" + bcrypt.hashpw(b"se:cret", bcrypt.gensalt(4)).decode() + "\n")
-    (root / "config.yml").write_text(
-        json.dumps(  # JSON is YAML
-            {
-                "version": "0.1",
-                "log": {"level": "warn", "accesslog": {"disabled": True}},
-                "storage": {"filesystem": {"rootdirectory": str(root / "data")}},
-                "auth": {"htpasswd": {"realm": "lab", "path": str(root / "htpasswd")}},
-                "http": {
-                    "addr": f"127.0.0.1:{port}",
-                    "tls": {"certificate": str(root / "ca.crt"), "key": str(root / "key.pem")},
-                },
-            }
-        )
-    )
-    config_digest = write_image(root / "image")
-    auth = write_auth(root / "auth.json", host)
-    with (root / "log").open("wb") as log:
-        server = subprocess.Popen(
-            ["docker-registry", "serve", root / "config.yml"], stdout=log, stderr=log, stdin=subprocess.DEVNULL
-        )
-    try:
-        for _ in range(200):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.05)
-        subprocess.run(
-            ["skopeo", "copy", "--quiet", "--preserve-digests", "--digestfile", root / "digest", f"dir:{root}/image",
-             f"docker://{host}/lab/small:1"],
-            check=True, capture_output=True,
-            env={**os.environ, "REGISTRY_AUTH_FILE": str(auth), "SSL_CERT_FILE": str(root / "ca.crt")},
-        )  # fmt: skip
-        yield Running(host, root / "ca.crt", auth, (root / "digest").read_text().strip(), config_digest)
-    finally:
-        server.terminate()
-        server.wait(10)
+    digest = write(root / "image", [LAYER])
+    with realregistry.serving(root) as registry:
+        registry.skopeo(f"dir:{root}/image", f"docker://{registry.host}/lab/small:1")
+        yield Filled(registry, digest)
 
 
-def test_what_skopeo_pushed_is_found_by_digest(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_skopeo_pushed_is_found_by_digest(running: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(running.ca))
     found = Registry(running.host, auth=[running.auth]).manifest("lab/small", running.digest)
-    assert (found.digest, found.config_digest) == (running.digest, running.config_digest)
+    assert found.digest == running.digest
     assert found.media_type == DOCKER_MANIFEST
 
 
-def test_what_nobody_pushed_is_not_found(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nobody_pushed_is_not_found(running: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(running.ca))
     registry = Registry(running.host, auth=[running.auth])
     assert not registry.exists("lab/small", "sha256:" + "0" * 64)
@@ -123,7 +59,7 @@ def test_what_nobody_pushed_is_not_found(running: Running, monkeypatch: pytest.M
         registry.manifest("lab/other", "1")
 
 
-def test_it_wants_a_password(running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_wants_a_password(running: Filled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(running.ca))
     wrong = write_auth(tmp_path / "auth.json", running.host, login="ci:hunter2")
     for auth in ([], [wrong]):
@@ -131,8 +67,52 @@ def test_it_wants_a_password(running: Running, tmp_path: Path, monkeypatch: pyte
             Registry(running.host, auth=auth).manifest("lab/small", "1")
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_that_nobody_vouches_for_is_refused(running: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
     monkeypatch.delenv("CURL_CA_BUNDLE", raising=False)
     with pytest.raises(Unreachable, match=r"TLS: .*certificate verify failed"):
+        Registry(running.host, auth=[running.auth]).manifest("lab/small", "1")
+
+
+def test_its_blobs_are_read_to_their_end_and_one_that_was_damaged_on_its_disk_is_found(
+    running: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(running.ca))
+    registry = Registry(running.host, auth=[running.auth])
+    layer = registry.manifest("lab/small", running.digest).layers[0]
+    assert registry.has_blob("lab/small", layer)
+    registry.check_blob("lab/small", layer)
+    (file,) = running.registry.root.glob(f"data/docker/registry/v2/blobs/sha256/*/{layer.hexadecimal}/data")
+    whole = file.read_bytes()
+    for damaged in (whole[:-1], whole[:-1] + b"x"):
+        file.write_bytes(damaged)
+        with pytest.raises(WrongBytes):
+            registry.check_blob("lab/small", layer)
+    file.write_bytes(whole)
+    registry.check_blob("lab/small", layer)
+
+
+def test_who_may_push_is_found_out_and_nothing_is_left(running: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(running.ca))
+    Registry(running.host, auth=[running.auth]).let_in_to_push("lab/small")
+    # 2.8.2 keeps the state of a hash, until it purges uploads; of the upload itself nothing is left.
+    assert not list(running.registry.root.glob("data/docker/registry/v2/repositories/lab/small/_uploads/*/data"))
+    with pytest.raises(Unauthorised, match="a push to lab/small"):
+        Registry(running.host, auth=[]).let_in_to_push("lab/small")
+
+
+def test_a_ca_of_its_own_may_stand_where_docker_and_podman_read_it(
+    running: Filled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(certificates, "FOLDERS", (tmp_path,))
+    folder = tmp_path / running.host
+    folder.mkdir()
+    with pytest.raises(Unreachable, match="certificate verify failed"):
+        Registry(running.host, auth=[running.auth]).manifest("lab/small", "1")
+    (folder / "ca.crt").write_bytes(running.ca.read_bytes())
+    assert Registry(running.host, auth=[running.auth]).manifest("lab/small", "1").digest == running.digest
+    (folder / "ca.crt").write_text("no certificate")
+    with pytest.raises(BadInput, match=r"ca\.crt: no certificate"):
         Registry(running.host, auth=[running.auth]).manifest("lab/small", "1")
