@@ -134,7 +134,7 @@ def test_a_kept_file_that_is_of_no_use_is_made_anew(site: Site, left: str) -> No
             os.truncate(path, 4096)
         else:
             with closing(sqlite3.connect(path, isolation_level=None)) as raw:
-                raw.execute("UPDATE meta SET version = 0" if left == "another version" else "DROP TABLE meta")
+                raw.execute("UPDATE meta SET version = 'x'" if left == "another version" else "DROP TABLE meta")
         assert world(book) == right
         with projection(book) as kept:
             assert kept.world() == right

@@ -11,11 +11,11 @@ Invariants:
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from bedplate.decide.chain import Damage, Row, Unreadable
 from bedplate.ledger.connection import BUSY_TIMEOUT_S
@@ -202,11 +202,7 @@ def connected(url: str, *, writes: bool) -> PostgresqlShelf:
 
 def shown(address: str) -> str:
     """An address without its password."""
-    parts = urlsplit(address)
-    place = parts.netloc
-    if ":" in place.rpartition("@")[0]:
-        place = f"{place.partition(':')[0]}@{place.rpartition('@')[2]}"
-    return urlunsplit(parts._replace(netloc=place))
+    return re.sub(r"^([a-z]+://[^:/@]*):[^@/]*@", r"\1@", address)
 
 
 def _prepare(raw: psycopg.Connection[Any], name: str, *, writes: bool) -> None:
@@ -236,8 +232,12 @@ def _prepare(raw: psycopg.Connection[Any], name: str, *, writes: bool) -> None:
 
 def _version(raw: psycopg.Connection[Any], name: str) -> int | None:
     """The schema of the ledger there; None where there is no table."""
-    found = raw.execute("SELECT obj_description(to_regclass('event'), 'pg_class'), to_regclass('event')").fetchone()
-    if found is None or found[1] is None:
+    # Not to_regclass: it remembers that there was none, also when another controller has made it meanwhile.
+    found = raw.execute(
+        "SELECT d.description FROM pg_class c LEFT JOIN pg_description d ON d.objoid = c.oid AND d.objsubid = 0"
+        " WHERE c.relname = 'event' AND c.relnamespace = current_schema()::regnamespace"
+    ).fetchone()
+    if found is None:
         return None
     said = str(found[0] or "")
     if not said.startswith(COMMENT) or not said.removeprefix(COMMENT).isdecimal():

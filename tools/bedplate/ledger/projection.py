@@ -19,23 +19,24 @@ from itertools import batched
 from pathlib import Path
 from typing import Any
 
+from bedplate.decide import fold as folds
+from bedplate.decide import ledgerhistory
 from bedplate.decide.chain import Held, Row, event_of
 from bedplate.decide.fold import ABOUT_NODES, NOTHING, NodeState, RolloutState, Status, World, fold
 from bedplate.decide.ledgerhistory import NO_ROWS, Change, History, chained
 from bedplate.ledger.store import Ledger
 from bedplate.ledger.troubles import Damaged
+from bedplate.model.canonical import sha256
 from bedplate.model.event import GENESIS, Event
 
-VERSION = 1  # of the tables and of the fold: another one is rebuilt
 SMALL = 2000  # events: below, no file is made
 SAVE_AFTER = 500  # events behind: below, a command that only wants the world folds them in memory
 BLOCK = 1024  # events whose times are summed up in one row
 CHUNK = 5000
 BUSY_S = 5.0
-FOLDED = frozenset(kind.encode() for kind in (*ABOUT_NODES, "lock.resolved"))
 
 TABLES = """
-CREATE TABLE meta (version INTEGER NOT NULL, event INTEGER NOT NULL, sha256 TEXT NOT NULL, digest TEXT NOT NULL);
+CREATE TABLE meta (version TEXT NOT NULL, event INTEGER NOT NULL, sha256 TEXT NOT NULL, digest TEXT NOT NULL);
 CREATE TABLE environment (number INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, name TEXT);
 CREATE TABLE node (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, state TEXT NOT NULL, before TEXT,
   latest INTEGER NOT NULL);
@@ -45,6 +46,9 @@ CREATE TABLE history (seq INTEGER PRIMARY KEY, node INTEGER NOT NULL, event INTE
 CREATE INDEX history_of_node ON history (node, event);
 CREATE TABLE block (number INTEGER PRIMARY KEY, low TEXT NOT NULL, high TEXT NOT NULL);
 """
+# What was kept by another fold, or in other tables, is folded anew: nobody has to think of raising a number.
+VERSION = sha256(b"".join(Path(str(of.__file__)).read_bytes() for of in (folds, ledgerhistory)) + TABLES.encode())
+FOLDED = frozenset(kind.encode() for kind in (*ABOUT_NODES, "lock.resolved"))
 
 
 @dataclass(frozen=True)
