@@ -19,7 +19,15 @@ from bedplate.decide.buildrecord import BuildRecord, Stage
 from bedplate.model.faults import BadInput, BedplateError, Busy, Refused
 from bedplate.process import ProcessFailed
 from bedplate.sources import registryconnection
-from bedplate.sources.registry import DOCKER_MANIFEST, NotFound, Registry, Unauthorised, Unreachable, WrongBytes
+from bedplate.sources.registry import (
+    DOCKER_MANIFEST,
+    OCI_INDEX,
+    NotFound,
+    Registry,
+    Unauthorised,
+    Unreachable,
+    WrongBytes,
+)
 from bedplate.sources.site import Site, open_site
 from unit.imagetools import Tools, install, registry_without_tls
 from unit.registryd import Shelf, registry, write_auth
@@ -231,6 +239,17 @@ def test_what_only_enroots_file_knows_skopeo_is_told_for_this_once(
     assert not list((pushed.root / "builds").rglob("auth.json"))
 
 
+def test_an_index_must_name_the_manifest_and_keeps_it(pushed: Stand) -> None:
+    entries = [{"digest": pushed.record.manifest_digest, "platform": {"os": "linux", "architecture": "amd64"}}]
+    index = pushed.shelf.put({"mediaType": OCI_INDEX, "manifests": entries}, OCI_INDEX)
+    record = dataclasses.replace(pushed.record, index_digest=index)
+    pushed.shelf.manifests[proof.keep_tag(record)] = pushed.shelf.manifests[index]
+    assert {part.state for part in proof.parts(record)} == {images.State.WHOLE}
+    other = pushed.shelf.put({"mediaType": OCI_INDEX, "manifests": []}, OCI_INDEX)
+    with pytest.raises(WrongBytes, match="the index does not name"):
+        proof.manifest(dataclasses.replace(record, index_digest=other))
+
+
 # --- a lost registry is no loss --------------------------------------------------------------------------------------
 
 
@@ -326,6 +345,17 @@ def test_a_full_disk_is_told_before_anything_is_copied(pushed: Stand, monkeypatc
     with pytest.raises(BadInput, match=r"GB are free, the copy of the image needs about .* GB of layers x 1\.05"):
         images.import_(pushed.site, "A")
     assert not any(call.startswith("skopeo copy") for call in pushed.tools.calls)
+
+
+def test_the_disk_that_enroot_unpacks_on_is_looked_at_too(pushed: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = shutil.disk_usage
+    monkeypatch.setenv("ENROOT_TEMP_PATH", "/nowhere/scratch")
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda at: SimpleNamespace(free=-1) if str(at) == "/nowhere/scratch" else whole(at)
+    )
+    with pytest.raises(BadInput, match=r"/nowhere/scratch: .*Enroot \(ENROOT_TEMP_PATH\) needs"):
+        images.import_(pushed.site, "A", importer="enroot")
+    assert pushed.published == []
 
 
 def test_the_disk_that_fills_up_on_the_way_leaves_nothing(pushed: Stand, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """What layers amount to, how Enroot is told to start it, and how it is read back: computing alone."""
 
+import dataclasses
 import shlex
 import shutil
 import subprocess
@@ -26,7 +27,7 @@ def folder(path: str) -> Entry:
 def tree(*layers: list[Entry]) -> Tree:
     made = Tree()
     for number, layer in enumerate(layers):
-        numbered = [Entry(**{**each.__dict__, "position": place}) for place, each in enumerate(layer)]
+        numbered = [dataclasses.replace(each, position=place) for place, each in enumerate(layer)]
         made.lay(number, numbered)
     return made
 

@@ -9,10 +9,10 @@ from dataclasses import asdict
 from typing import Any
 
 from bedplate.act import importers
-from bedplate.act.image import artifacts, mirror, space
+from bedplate.act.image import artifacts, mirror
 from bedplate.act.image.state import Outcome, Say, asked, current, new_log, now, tell_ledger, write
 from bedplate.act.image.waiting import WAIT_S, turn
-from bedplate.act.importers import readback
+from bedplate.act.importers import readback, space
 from bedplate.act.importers.embedded import tree_of
 from bedplate.act.importers.importer import Importer, Work
 from bedplate.decide.buildrecord import BuildRecord, Squashfs, Stage

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from bedplate.act.image import proof, skopeo, space
+from bedplate.act.image import proof, skopeo
 from bedplate.act.image.state import Say, work_directory
+from bedplate.act.importers import space
 from bedplate.decide.buildrecord import BuildRecord
 from bedplate.decide.reference import parse_reference
 from bedplate.model.faults import Refused

@@ -5,8 +5,11 @@ So it gets the image from a registry on loopback that has nothing else (loopback
 """
 
 import os
+import tempfile
+from pathlib import Path
 from typing import ClassVar
 
+from bedplate.act.importers import space
 from bedplate.act.importers.importer import IMPORT_TIMEOUT_S, SQUASH_OPTIONS, Made, Work, check_squashfs_tools
 from bedplate.act.importers.loopback import serving
 from bedplate.decide.reference import enroot_uri, parse_reference
@@ -16,12 +19,13 @@ from bedplate.process import ProcessFailed, run
 from bedplate.sources.commit import EPOCH_S
 from bedplate.sources.imagestore import Image
 
+UNPACKED = 3.5  # of compressed layers: code and libraries shrink to less than a third
 _OWN_LAYER_TYPES = "4.1.3"  # the first after 4.1.2, which takes the first layer's compression for all of them
 
 
 class Enroot:
     name: ClassVar[str] = "enroot"
-    needs: ClassVar[float] = 6.0  # the layers in its cache, unpacked (gzip takes 2.5 of code and libraries), squashed
+    needs: ClassVar[float] = 2.5  # the layers in its cache, and squashed
     own: ClassVar[frozenset[str]] = frozenset({"etc/rc", "etc/rc.local", "etc/fstab", "etc/environment"})
 
     def check(self) -> None:
@@ -35,6 +39,7 @@ class Enroot:
         said = _version()
         if fault := _mixed(work.image, said):
             raise BadInput(fault)
+        space.need(_unpacks_in(), work.image.manifest.size_bytes, UNPACKED, "Enroot (ENROOT_TEMP_PATH)")
         repository = parse_reference(work.repository).path
         with serving(work.image, repository) as host:
             uri = enroot_uri(f"{host}/{repository}", work.image.manifest.digest, said)
@@ -48,6 +53,11 @@ class Enroot:
         if not work.output.is_file():
             raise BedplateError(f"enroot import {uri} ended well but wrote no file (log: {work.log})")
         return Made(f"enroot {said}", SQUASH_OPTIONS, uri)
+
+
+def _unpacks_in() -> Path:
+    """Where Enroot unpacks layers, as far as the environment says so: enroot.conf may name another place."""
+    return Path(os.environ.get("ENROOT_TEMP_PATH") or tempfile.gettempdir())
 
 
 def _version() -> str:
