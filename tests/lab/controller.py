@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
+from lab import recipe
 from lab.places import CHECKOUT, SITE, Places
 from lab.registry import Registry
 from lab.trees import CHECKOUT_INSIDE
@@ -67,6 +68,7 @@ def furnish(root: Path, registry: Registry, files: Mapping[str, str], identity: 
     write(root / "usr/local/share/ca-certificates/lab-registry.crt", registry.certificate)
     bundle = root / "etc/ssl/certs/ca-certificates.crt"
     bundle.write_text(bundle.read_text() + registry.certificate)  # what update-ca-certificates would add
+    write(root / "root/.gitconfig", recipe.GITCONFIG)
     write(root / "usr/local/bin/enroot", (Path(__file__).with_name("standin") / "enroot").read_text(), mode=0o755)
     write(root / "etc/environment", "".join(f"{name}={value}\n" for name, value in ENVIRONMENT.items()))
     exports = "".join(f"export {name}={value}\n" for name, value in ENVIRONMENT.items())

@@ -22,6 +22,7 @@ from lab import (
     labkernel,
     machine,
     network,
+    recipe,
     record,
     registry,
     site,
@@ -318,6 +319,7 @@ def _bring_up(places: Places, steps: Steps, nodes: int) -> None:
             site.Given(
                 nodes=nodes, architecture=trees.architecture(), archive_key=packages.key, real_packages=packages.real,
                 registry=registry.ADDRESS, base_repository=registry.BASE_REPOSITORY, base_digest=image.digest,
+                recipe=recipe.make(roots[CONTROLLER]),
                 host_keys=host_keys, host=packages.host, slurm=packages.slurm, cgroup_v1=bool(machine.v1_controllers()),
             )
         )  # fmt: skip

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bedplate.model.nodes import fold
-from lab import slurmparts
+from lab import recipe, slurmparts
 from lab.places import ARCHIVE_PORT, CONTROLLER, SERVICES_HOST, address, mac, node_names
 
 FEWEST_NODES = 3  # one to be the canary, two spares
@@ -23,6 +23,7 @@ class Given:
     base_repository: str
     base_digest: str
     host_keys: Mapping[str, str]  # host -> "ssh-ed25519 AAAA..."
+    recipe: str  # commit of the recipe that image b stands on
     host: Mapping[str, str] = field(default_factory=dict)  # real packages of the host layers -> version
     slurm: Mapping[str, str] = field(default_factory=dict)  # Slurm's packages and its database's -> version
     cgroup_v1: bool = False  # the machine has the device controller in a hierarchy of its own
@@ -297,6 +298,24 @@ rollout: {{canary: 1, small: 1, batch: 1, failure_budget: 0}}
 
 
 def image(suite: str, given: Given) -> str:
+    return _image(suite, given) + (UPSTREAM.format(commit=given.recipe) if suite == B.suite else "")
+
+
+# The second image stands on somebody's recipe, as a training image does; its own RUN needs no network.
+UPSTREAM = f"""\
+network: none
+upstream:
+  repository: {recipe.ADDRESS}
+  tag: {recipe.TAG}
+  commit: {{commit}}
+  target: main
+  arguments: {{{{STEPS: "2000"}}}}
+  empty: [assets]
+  code: {recipe.CODE}
+"""
+
+
+def _image(suite: str, given: Given) -> str:
     return f"""\
 name: lab-{suite}
 repository: {given.registry}/lab/{suite}
@@ -319,7 +338,9 @@ CMD ["cat", "/opt/lab/greeting"]
 ARG BASE
 FROM ${BASE}
 ARG GREETING
-RUN mkdir -p /opt/lab && echo "${GREETING}" > /opt/lab/greeting && seq 1 2000 > /opt/lab/steps
+COPY --from=upstream . /opt/recipe
+COPY --from=built-from built-from.json /opt/recipe/
+RUN echo "${GREETING}" > /opt/lab/greeting
 RUN echo 'VARIANT="Bedplate lab image b"' >> /usr/lib/os-release
 RUN sha256sum /opt/lab/steps > /opt/lab/steps.sha256
 CMD ["cat", "/opt/lab/greeting"]

@@ -1,18 +1,20 @@
 """The lab's pure parts: the site that it writes passes the checks of any site, the stand-in table is what it says."""
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from bedplate.decide.dockerfile import dockerfile_faults
 from bedplate.model.environment import parse_environment
 from bedplate.model.fleet import Fleet, parse_fleet
 from bedplate.model.hardware import parse_model
 from bedplate.model.image import parse_image
 from bedplate.model.layers import Layer
 from bedplate.process import Finished, run
-from lab import site, standins
+from lab import recipe, site, standins
 from lab.debs import SLURM
 from lab.places import address, mac, node_names
 
@@ -32,6 +34,7 @@ def given(nodes: int) -> site.Given:
         base_repository="base/debian",
         base_digest=DIGEST,
         host_keys={name: f"ssh-ed25519 KEY-OF-{name}" for name in ["ctl", "svc", *node_names(nodes)]},
+        recipe="a" * 40,
         host={"chrony": "4.6.1-3", "rsyslog": "8.2504.0-1", "docker-registry": "2.8.3-1"},
         slurm=dict.fromkeys(SLURM, "24.11.5-4"),
     )
@@ -196,3 +199,14 @@ def test_nvidia_smi_names_a_driver_that_is_not_loaded_or_not_its_own(tmp_path: P
 
 def test_nvidia_smi_says_in_its_table_that_it_is_a_stand_in(tmp_path: Path) -> None:
     assert standins.LABEL in nvidia_smi(tmp_path).out
+
+
+@pytest.mark.slow
+def test_the_recipe_of_image_b_is_one_commit_in_every_lab_and_the_definition_names_it(tmp_path: Path) -> None:
+    first, second = (recipe.make(tmp_path / name) for name in "xy")
+    assert first == second
+    files = site.site_files(replace(given(3), recipe=first))
+    image = parse_image(files["images/b/image.yml"], "image.yml")
+    assert image.upstream
+    assert (image.upstream.commit, image.network, image.unknown) == (first, "none", ())
+    assert dockerfile_faults(files["images/b/Dockerfile"], "Dockerfile", image.contexts, image.taken) == []
