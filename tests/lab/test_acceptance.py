@@ -98,7 +98,9 @@ def write_site(torch: Path) -> None:
     on(CONTROLLER, ["cp", "-r", f"{CHECKOUT_INSIDE}/images/training/bedplate_train", folder])
     on(CONTROLLER, ["find", folder, "-name", "__pycache__", "-prune", "-exec", "rm", "-r", "{}", "+"])
     profile = yaml.safe_load((TRAINING / "profiles/cpu.yml").read_text())
-    write(f"{SITE}/acceptance/lab-gpu8.yml", yaml.safe_dump({**profile, "name": "lab", **SMALLER}))
+    for name, sizes in SMALLER.items():
+        profile[name] |= sizes
+    write(f"{SITE}/acceptance/lab-gpu8.yml", yaml.safe_dump({**profile, "name": "lab"}))
 
 
 def accept(torch: Path, *words: str, mounts: tuple[str, ...] = (SMI,)) -> tuple[int, dict[str, Any], str]:
