@@ -122,7 +122,7 @@ def _disk(place: Path, root: Path) -> Disk:
     run(["mcopy", "-i", esp, root / LOADER, "::EFI/BOOT/BOOTX64.EFI"])
     run(["mcopy", "-i", esp, start, "::EFI/debian/grub.cfg"])  # where Debian's looks
     # verity: the one file system of the lab on which fs-verity can be tried, with the one kernel that has it.
-    made = ["mke2fs", "-q", "-t", "ext4", "-O", "verity", "-b", "4096", "-L", LABEL, "-d", root]
+    made: list[str | Path] = ["mke2fs", "-q", "-t", "ext4", "-O", "verity", "-b", "4096", "-L", LABEL, "-d", root]
     run([*made, ext4, f"{ROOT_MIB}M"], timeout_s=600)
     run(["truncate", f"--size={ESP_MIB + ROOT_MIB + 2}M", image])
     table = (
