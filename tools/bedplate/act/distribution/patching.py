@@ -13,7 +13,7 @@ from bedplate.sources.files import sync_directory, write_whole
 from bedplate.sources.site import Site
 
 MAKE_TIMEOUT_S = 4 * 3600.0
-LEVEL = "-3"  # -9 took twice the time for 2 % fewer bytes (docs/distribution.md)
+LEVEL = "-1"  # -3 and -9 save 1 % and 2 % of a patch for half and four times more time (docs/distribution.md)
 
 
 def bases(site: Site, what: Artifact) -> dict[str, int]:
