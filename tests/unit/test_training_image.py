@@ -36,7 +36,7 @@ def test_the_wheel_of_megatron_is_pinned_by_its_hash() -> None:
 
 
 def passes(environment: Path, tmp_path: Path, selection: str) -> None:
-    words = ["-q", "-p", "no:cacheprovider", "-m", selection, "--basetemp", str(tmp_path / "runs")]
+    words = ["-q", "-p", "no:cacheprovider", "--durations=0", "-m", selection, "--basetemp", str(tmp_path / "runs")]
     done = said(environment, "pytest", *words)
     print(done.stdout[-6000:])
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
@@ -46,9 +46,15 @@ def test_its_own_tests_pass(environment: Path, tmp_path: Path) -> None:
     passes(environment, tmp_path, "not ranks")
 
 
-@pytest.mark.skipif(os.environ.get("BEDPLATE_RANKS") != "1", reason="ten minutes of two cores: set BEDPLATE_RANKS=1")
-def test_its_runs_of_several_processes_pass(environment: Path, tmp_path: Path) -> None:
-    passes(environment, tmp_path, "ranks")
+def test_its_comparisons_of_eight_processes_its_controls_and_the_ends_of_a_run_pass(
+    environment: Path, tmp_path: Path
+) -> None:
+    passes(environment, tmp_path, "shows")
+
+
+@pytest.mark.skipif(os.environ.get("BEDPLATE_RANKS") != "1", reason="five minutes of two cores: set BEDPLATE_RANKS=1")
+def test_its_other_runs_of_several_processes_pass(environment: Path, tmp_path: Path) -> None:
+    passes(environment, tmp_path, "ranks and not shows")
 
 
 def test_mypy_finds_nothing_in_it(environment: Path, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""A rank whose restore is broken in one part, as a program of torchrun: planted.py PART FOLDER CONFIGURATION.
+"""A run that is not interrupted, and restores from its middle with a fault in one part, as a program of torchrun.
 
-It trains a few steps, saves, restores once as it should be and once with the fault, each time in a new trainer, and
-leaves what it found in FOLDER/found.json.
+planted.py FOLDER CONFIGURATION: trains to the end and saves in the middle; leaves every rank's state of the middle and
+the end in FOLDER/states.json. Then it restores, once as it should be and once with a fault in each part, each time in
+a new trainer that goes on for a few steps, and leaves what differed in FOLDER/found.json.
 """
 
 import os
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+FURTHER = 4  # steps of a restored trainer, against the same steps of the run
 PARTS = ("none", "optimizer step", "generators", "data position", "schedule")
 
 
@@ -29,6 +31,7 @@ def main() -> int:
 
     given = open_configuration(configuration)
     half, last = given.steps // 2, given.steps
+    short = min(last, half + FURTHER)
     number = 0
 
     def made() -> Any:
@@ -51,10 +54,15 @@ def main() -> int:
         one.step()
     one.save()
     middle = states(one)
-    for _ in range(half, last):
+    for _ in range(half, short):
+        one.step()
+    after = states(one)
+    for _ in range(short, last):
         one.step()
     end = states(one)
     trainer.leave()
+    if os.environ["RANK"] == "0":
+        write_json(folder / "states.json", {"middle": middle, "end": end})
 
     found = {}
     for part in PARTS:
@@ -62,10 +70,9 @@ def main() -> int:
         plant(one, part)
         one.resume()
         restored = state.differences(middle, states(one))
-        if one.step_number < last:
-            while one.step_number < last:
-                one.step()
-        found[part] = {"restored": sorted(restored), "end": sorted(state.differences(end, states(one)))}
+        while one.step_number < short:
+            one.step()
+        found[part] = {"restored": sorted(restored), "later": sorted(state.differences(after, states(one)))}
         trainer.leave()
     if os.environ["RANK"] == "0":
         write_json(folder / "found.json", found)

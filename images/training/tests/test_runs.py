@@ -1,4 +1,4 @@
-"""Whole runs of one process: stopped, killed, resumed; restores with a planted fault; Megatron's own program."""
+"""Whole runs of one process: stopped, killed, resumed."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PATIENCE_S, ROOT, environment
+from conftest import PATIENCE_S
 
 from bedplate_train import checkpoints, steplog
 from bedplate_train.faults import FINISHED, REFUSED, STOPPED
@@ -35,6 +35,7 @@ def steps(folder: Path) -> list[dict[str, Any]]:
     return list(steplog.lines(folder / "run" / "steps.jsonl"))
 
 
+@pytest.mark.shows
 def test_signals_and_the_time_limit_end_with_a_checkpoint_and_a_kill_leaves_the_previous_one(
     tmp_path: Path, write: Callable[..., Path], started: Start
 ) -> None:
@@ -138,82 +139,3 @@ def test_a_tensor_group_on_two_servers_is_refused_before_anything_is_computed(
     assert "tensor group 0 (ranks 0 to 1) is on servers n0, n1" in said
     assert "n0 has 1 ranks, machines.gpus_per_server is 2" in said
     assert not (tmp_path / "run").exists()
-
-
-def test_a_fault_in_a_restored_part_is_found_and_named(
-    tmp_path: Path, write: Callable[..., Path], started: Start
-) -> None:
-    """Restored and resumed with a fault in one part: that part, and no other, differs from what was saved."""
-    path = write(tmp_path, steps=8, optimizer={"warmup": 2}, checkpoint={"every": 100})
-    program = Path(__file__).with_name("planted.py")
-    log = tmp_path / "log"
-    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
-    process = started([*words, str(program), str(tmp_path), str(path)], log)
-    assert process.wait(PATIENCE_S) == 0, log.read_text()[-3000:]
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found.pop("none") == {"restored": [], "end": []}
-    for part, differing in found.items():
-        assert differing["restored"] == [part]
-        assert "parameters" in differing["end"], part
-    assert set(found) == {"optimizer step", "generators", "data position", "schedule"}
-
-
-def test_megatrons_pretrain_program_runs_the_same_flags_and_resumes(
-    tmp_path: Path, write: Callable[..., Path], started: Start
-) -> None:
-    """Without dropout: its loop draws from the generator that a CPU shares with the "GPU" after it restored it."""
-    folders = [tmp_path / "whole", tmp_path / "resumed"]
-    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
-    for folder in folders:
-        folder.mkdir()
-        path = write(
-            folder,
-            steps=6,
-            machines={"gpus_per_server": 4},
-            parallel={"tensor": 2, "pipeline": 2, "sequence": True, "stages": [1, 3]},
-            model={"dropout": 0.0},
-            optimizer={"warmup": 2},
-            checkpoint={"every": 3, "reshardable": True},
-        )
-        log = folder / "log"
-        if folder.name == "resumed":
-            (folder / "run").mkdir()
-            subprocess.run(["cp", "-a", str(tmp_path / "whole/run/checkpoints"), str(folder / "run")], check=True)
-            kept = folder / "run" / "checkpoints"
-            subprocess.run(["rm", "-r", str(kept / "iter_0000006")], check=True)
-            (kept / "latest_checkpointed_iteration.txt").write_text("3")
-        process = started([*words, "-m", "bedplate_train.pretrain", str(path)], log)
-        assert process.wait(PATIENCE_S) == 0, log.read_text()[-3000:]
-    ends = [str(f / "run" / "checkpoints" / "iter_0000006") for f in folders]
-    middle = str(folders[0] / "run" / "checkpoints" / "iter_0000003")
-    same, control = (compared(ends[0], other) for other in (ends[1], middle))
-    assert same["tensors"] > 30
-    assert same["differing"] == []
-    assert len(control["differing"]) > 30
-
-
-COMPARE = """
-import json, sys, torch
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint import FileSystemReader
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
-def read(path):
-    known = FileSystemReader(path).read_metadata().state_dict_metadata
-    tensors = {k: m for k, m in known.items() if isinstance(m, TensorStorageMetadata)}
-    found = {k: torch.zeros(m.size, dtype=m.properties.dtype) for k, m in tensors.items()}
-    dcp.load(found, storage_reader=FileSystemReader(path), no_dist=True)
-    return found
-a, b = read(sys.argv[1]), read(sys.argv[2])
-assert a.keys() == b.keys()
-print(json.dumps({"tensors": len(a), "differing": [k for k in a if not torch.equal(a[k], b[k])]}))
-"""
-
-
-def compared(left: str, right: str) -> dict[str, Any]:
-    """Two checkpoints tensor by tensor: only for fully reshardable ones, which hold no padding."""
-    words = [sys.executable, "-W", "ignore", "-c", COMPARE, left, right]
-    done = subprocess.run(
-        words, capture_output=True, text=True, check=True, env=environment(), cwd=ROOT, timeout=PATIENCE_S
-    )
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
