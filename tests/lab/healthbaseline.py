@@ -2,8 +2,9 @@
 
 import sys
 
-from lab.healthparts import lay
+from lab.healthparts import lay, serve_time
 from lab.places import places
 
+serve_time(places())
 for name in sys.argv[1:]:
     lay(places(), name)

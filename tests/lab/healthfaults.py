@@ -4,15 +4,13 @@ from collections.abc import Callable
 
 from bedplate.model.faults import Refused
 from lab import healthparts as parts
-from lab.places import SERVICES_HOST, Places, address
+from lab.places import Places
 from lab.run import on
 from unit.health.replays import replay
 
 Change = Callable[[Places, str], str]
 XID_79 = "NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 LOST = "Unable to determine the device handle for GPU0: 00000000:1B:00.0: GPU is lost.  Reboot the system to recover\n"
-AHEAD_S = 40
-WRONG_SERVER = "10.77.0.8"  # an address of its own on the services host
 
 
 def _sh(places: Places, node: str, script: str) -> None:
@@ -89,31 +87,14 @@ def port(state: str, physical: str) -> Change:
 
 
 def clock_off(places: Places, node: str) -> str:
-    """Its chronyd follows a server that is wrong; chronyd -x, as everywhere in the lab: the machine's clock stays."""
-    serve = f"""
-ip address show dev host0 | grep -q {WRONG_SERVER}/ || ip address add {WRONG_SERVER}/24 dev host0
-systemctl is-active --quiet lab-wrong-time || systemd-run --quiet --unit=lab-wrong-time --collect \
-  /usr/local/lib/lab-health/wrong-time {WRONG_SERVER} {AHEAD_S}"""
-    parts.furnish(places, SERVICES_HOST)
-    _sh(places, SERVICES_HOST, serve)
-    _sh(places, node, f"""
-sed 's/^server .*/server {WRONG_SERVER} iburst/; s/^makestep.*//' /etc/chrony/chrony.conf > /run/lab-chrony.conf
-mkdir -p /run/systemd/system/chrony.service.d
-printf '[Service]\\nExecStart=\\nExecStart=!/usr/sbin/chronyd -F 1 -x -f /run/lab-chrony.conf\\n' \
-  > /run/systemd/system/chrony.service.d/wrong.conf
-systemctl daemon-reload
-systemctl restart chrony
-chronyc waitsync 60 0 0 1 > /dev/null""")  # fmt: skip
-    return f"its time server is {AHEAD_S} s ahead"
+    _laid(places, node)
+    parts.serve_time(places)
+    parts.follow(places, node, parts.WRONG)
+    return f"its time server is {parts.TIME[parts.WRONG]} s ahead"
 
 
 def clock_right(places: Places, node: str) -> str:
-    _sh(places, node, f"""
-rm /run/systemd/system/chrony.service.d/wrong.conf
-systemctl daemon-reload
-systemctl restart chrony
-chronyc waitsync 60 1 0 1 > /dev/null
-# {address(SERVICES_HOST)} is right""")  # fmt: skip
+    parts.follow(places, node, parts.RIGHT)
     return "its time server is right"
 
 

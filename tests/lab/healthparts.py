@@ -11,7 +11,7 @@ from functools import cache
 from bedplate.process import run
 from lab import machine
 from lab.controller import write
-from lab.places import Places
+from lab.places import SERVICES_HOST, Places
 from lab.run import on
 from lab.standins import LABEL, PARTS
 from unit.health.replays import replay
@@ -23,7 +23,8 @@ DISK = "/data"
 DISK_BYTES = "1m"
 SHARE = "/share"  # what a file server would bring
 ANSWERS = ("smi", "nvlink_status", "nvlink_errors", "topology", "p2p")
-WRONG_TIME = "10.77.0.9"  # services host, on an address of its own there: see wrong_time
+TIME = {"10.77.0.8": 0, "10.77.0.7": 40}  # addresses of the services host -> seconds that their server is ahead
+RIGHT, WRONG = TIME
 
 # Of a stand-in everything that nobody writes down here is skipped, with `unsaid` as the reason.
 PROFILE = f"""\
@@ -94,7 +95,7 @@ def furnish(places: Places, node: str) -> None:
     library = "usr/local/lib/lab-health"
     for name, place in (
         ("nvidia-smi-replay", "usr/local/bin/nvidia-smi"), ("kernel-messages", f"{library}/kernel-messages"),
-        ("wrong-time", f"{library}/wrong-time"),
+        ("time-server", f"{library}/time-server"),
     ):  # fmt: skip
         write(root / place, (PARTS / name).read_text(), mode=0o755)
     for probe in ANSWERS:
@@ -135,6 +136,33 @@ def lay(places: Places, node: str) -> None:
     ]  # fmt: skip
     on(node, ["sh", "-c", "\n".join(lines)], lab=places, timeout_s=120)
     say(places, node, messages())
+    follow(places, node, RIGHT)
+
+
+def serve_time(places: Places) -> None:
+    """Two time servers on the services host: one that is right, and one that is not."""
+    furnish(places, SERVICES_HOST)
+    for server, ahead_s in TIME.items():
+        unit = f"lab-time-{ahead_s}"
+        script = f"""
+ip address show dev host0 | grep -q ' {server}/' || ip address add {server}/24 dev host0
+systemctl is-active --quiet {unit} || systemd-run --quiet --unit={unit} --collect \
+  /usr/local/lib/lab-health/time-server {server} {ahead_s}"""
+        on(SERVICES_HOST, ["sh", "-euc", script], lab=places)
+
+
+def follow(places: Places, node: str, server: str) -> None:
+    """The node's chronyd has this server; it runs with -x, as everywhere in the lab: the machine's clock stays."""
+    folder = "/run/systemd/system/chrony.service.d"
+    script = f"""
+[ -e /etc/chrony/chrony.conf ] || exit 0
+sed 's/^server .*/server {server} iburst/; s/^makestep.*//' /etc/chrony/chrony.conf > /run/lab-chrony.conf
+mkdir -p {folder}
+printf '[Service]\nExecStart=\nExecStart=!/usr/sbin/chronyd -F 1 -x -f /run/lab-chrony.conf\n' > {folder}/server.conf
+systemctl daemon-reload
+systemctl restart chrony
+chronyc waitsync 120 0 0 0.5 > /dev/null"""
+    on(node, ["sh", "-euc", script], lab=places, timeout_s=180)
 
 
 def say(places: Places, node: str, lines: list[str]) -> None:
