@@ -16,7 +16,7 @@ COMMANDS = {
     "check": "check", "lock": "lock", "diff": "diff", "render": "render", "image": "image", "plan": "rollout",
     "rollout": "rollout", "rollback": "rollout", "verify": "verify", "health": "health", "node": "node",
     "collect": "collect", "drift": "drift", "status": "status", "ledger": "ledger", "archive": "archive",
-    "autoinstall": "autoinstall", "netboot": "netboot", "power": "power", "lab": "lab",
+    "handover": "handover", "autoinstall": "autoinstall", "netboot": "netboot", "power": "power", "lab": "lab",
     "checkpoint": "checkpoint",
 }  # fmt: skip
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
-from bedplate.decide.fold import NodeState
+from bedplate.decide.fold import NodeState, Status
 from bedplate.model.event import Event
 
 NO_ROWS = "sha256:" + "0" * 64  # the digest of a history without rows
@@ -41,6 +41,8 @@ class History:
 
     def changed(self, event: Event, node: str, state: NodeState) -> None:
         self.latest[node] = event.id
+        if event.kind == "step.ended" and state.status is not Status.RESCUED:
+            return
         key = _key(state)
         if self._last.get(node) == key:
             return

@@ -208,6 +208,9 @@ def shown(address: str) -> str:
 def _prepare(raw: psycopg.Connection[Any], name: str, *, writes: bool) -> None:
     raw.execute("SET client_encoding = 'UTF8'")
     raw.execute("SET synchronous_commit = on")
+    # Rows come by the primary key: a sort would write files where the disk may be full.
+    raw.execute("SET enable_sort = off")
+    raw.execute("SET enable_seqscan = off")
     raw.execute(f"SET lock_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
     settings = dict(
         raw.execute("SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'server_encoding')").fetchall()
