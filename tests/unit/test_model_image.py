@@ -71,6 +71,8 @@ def test_a_definition_names_its_upstream_its_layers_and_what_it_expects() -> Non
     assert image.upstream
     assert (image.upstream.target, image.upstream.base_argument) == ("main", "FROM_IMAGE_NAME")
     assert [(layer.kind, layer.toolkit) for layer in image.layers] == [("package", None), ("source", "13.3.0")]
+    assert image.contexts == ("upstream", "source-ops", "built-from")
+    assert image.taken == ("source-ops", "built-from")  # upstream's own files only where `code` says where they go
     assert image.unknown == ()
 
 
@@ -82,6 +84,10 @@ WHOLES = [
     ("b" * 40, "bbbbbbb", ['image.yml:12: layers[1].commit: "bbbbbbb" is no full commit (40 hexadecimal digits, as `git rev-parse` says it)']),
     ("target: main", "target: main\n  arguments: {FROM_IMAGE_NAME: x}", ["image.yml:9: upstream.arguments.FROM_IMAGE_NAME: the builder sets FROM_IMAGE_NAME itself (remove it: base says it)"]),
     ("https://github.com", "git@github.com", ['image.yml:5: upstream.repository: "git@github.com/NVIDIA/Megatron-LM" is no address of a git repository (https://HOST/PATH)']),
+    ("target: main", "target: main\n  network: bridge", ["""image.yml:9: upstream.network: found "bridge" (one of: 'none' or 'host')"""]),
+    ("target: main", f"target: main\n  pins: {{busybox: {digest('9')}}}", ['image.yml:9: upstream.pins.busybox: "busybox" is no image with a tag, nor an address (HOST/PATH:TAG in full (docker.io/library/debian:12), or the https:// address that an ADD names)']),
+    ("target: main", "target: main\n  code: opt/x", ['image.yml:9: upstream.code: "opt/x" is no directory of the image (an absolute path)']),
+    ("layers:", "layers:\n  - {kind: source, repository: 'https://other.example/ops.git', commit: " + "c" * 40 + ", toolkit: 13.3.0}", ["image.yml:13: layers[2].repository: is called ops, as that of layers[0] is (one commit of a repository is enough)"]),
     ("pytorch:26.06-py3", "pytorch:latest", ['image.yml:3: base.reference: "nvcr.io/nvidia/pytorch:latest" names no version (write an exact version or digest)']),
 ]  # fmt: skip
 
