@@ -69,6 +69,9 @@ limits:
   time.dispersion: {{unit: ms, fail_above: "60000", source: the machine of the lab may be busy}}
 skip:
   fabric.log: a stand-in has no NVLSM
+  gpu.burn: there is no GPU to load
+  gpu.throttle_counters: there is no GPU to load
+  gpu.step: there is no driver that would give a task its own card
 since:
   gpu.repair_pending: {{branch: 590, source: the recording}}
 """

@@ -75,7 +75,8 @@ def fleet(lab_places: Places) -> Iterator[Places]:
     import os  # noqa: PLC0415
 
     kept = os.environ.get("BEDPLATE_LAB_KEEP") == "1"
-    if not (kept and lifecycle.status(lab_places).state == "up"):
+    # Kept: a host with a failed unit is no reason for a new lab.
+    if not (kept and lifecycle.status(lab_places).state != "down"):
         lifecycle.up(lab_places, Steps(print), nodes=len(NODES), fresh=True)
     if on(CONTROLLER, ["test", "-e", f"{SITE}/environments/H.lock.json"], check=False).code:
         text = on(CONTROLLER, ["cat", f"{SITE}/environments/A.yml"]).out
