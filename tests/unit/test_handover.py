@@ -12,7 +12,7 @@ from bedplate.decide.attestation import PROVENANCE, STATEMENT, TEST_RESULT
 from bedplate.decide.ledgerfiles import ROLES
 from bedplate.ledger.store import Ledger
 from bedplate.model.event import Draft
-from bedplate.model.faults import BadInput
+from bedplate.model.faults import BadInput, Refused
 from bedplate.model.layers import Layer
 from bedplate.sources.site import Site
 from unit.ledger_sample import ask as ask_ledger
@@ -121,3 +121,20 @@ def test_the_bill_of_materials_is_cyclonedx_with_every_package(site: Site) -> No
 def test_the_document_as_json_has_the_same_parts(site: Site) -> None:
     document = json.loads(ask(site, "--json"))
     assert [part["title"] for part in document["sections"]][:3] == ["What runs", "Machines", "Environment A"]
+
+
+def test_which_environment_and_image_made_a_checkpoint(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "iter_0000001").mkdir()
+    header = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+    (tmp_path / "iter_0000001/model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 4)
+    site.lock_path("A").parent.mkdir()
+    site.lock_path("A").write_text(json.dumps(LOCK.document))
+    path = str(tmp_path / "iter_0000001")
+    assert "is not on record" in ask_ledger(site, "checkpoint", path).stdout
+    with pytest.raises(Refused, match="n2: by the ledger these do not run A"):
+        ask_ledger(site, "checkpoint", path, "--made-by", "A", "--nodes", "n[1-2]")
+    ask_ledger(site, "checkpoint", path, "--made-by", "A", "--nodes", "n1")
+    (made,) = json.loads(ask_ledger(site, "checkpoint", path, "--json").stdout)["made_by"]
+    assert (made["environment"], made["identity"], made["nodes"]) == ("A", LOCK.identity, "n1")
+    assert LOCK.image is not None
+    assert made["image"]["squashfs_sha256"] == LOCK.image.squashfs_sha256
