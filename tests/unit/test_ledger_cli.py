@@ -265,6 +265,15 @@ def test_a_body_of_another_shape_is_shown_raw(kind: str) -> None:
             {"image": "x", "manifest_digest": MANIFEST, "result": "copied", "path": "/x.sqsh"},
             "x@ef56ef56ef56: copied, /x.sqsh",
         ),
+        (
+            "image.distributed",
+            {
+                "image": "x", "manifest_digest": MANIFEST, "size": 9, "not_placed": {"n3": "slow"},
+                "moves": [{"what": "image", "nodes": 3, "engine": "torrent", "source_bytes": 12}],
+            },
+            "x@ef56ef56ef56: image to 3 nodes by torrent, 12 bytes left the controller; not on n3",
+        ),
+        ("image.collected", {"removed": ["a", "b"], "freed": 7}, "2 files, 7 bytes"),
         ("lock.resolved", {"environment": "A", "document": NOTHING_LOCKED}, "A: no packages, no image"),
     ],
 )  # fmt: skip

@@ -97,6 +97,15 @@ def _placed(body: Body) -> str:
     return f"{body['image']}@{short(body['manifest_digest'])}: {body['result']}, {body['path']}"
 
 
+def _distributed(body: Body) -> str:
+    moves = [
+        f"{move['what']} to {move['nodes']} nodes by {move['engine']}, {move['source_bytes']} bytes left the controller"
+        for move in body["moves"]
+    ]
+    left_out = f"; not on {', '.join(body['not_placed'])}" if body["not_placed"] else ""
+    return f"{body['image']}@{short(body['manifest_digest'])}: {'; '.join(moves)}{left_out}"
+
+
 def _started(body: Body) -> str:
     plan = body["plan"]
     batches = " ".join(f"{batch['name']} {len(batch['nodes'])}" for batch in plan["batches"])
@@ -217,6 +226,8 @@ TELL: Mapping[str, Callable[[Body], str]] = {
     "image.pushed": _image,
     "image.imported": _image,
     "image.placed": _placed,
+    "image.distributed": _distributed,
+    "image.collected": lambda body: f"{len(body['removed'])} files, {body['freed']} bytes",
     "rollout.started": _started,
     "rollout.stopped": _stopped,
     "rollout.ended": _ended,
