@@ -39,8 +39,8 @@ def run_with_sh(channel: paramiko.Channel, command: str) -> None:
                         streams[stream](data)
                     else:
                         del streams[stream]
-            if not streams:
-                channel.send_exit_status(program.wait())
+            if not streams and (status := program.wait()) >= 0:  # sshd sends no code of what a signal ended
+                channel.send_exit_status(status)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(program.pid, signal.SIGKILL)

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from bedplate.act import distribution
-from bedplate.act.distribution import Caps, Options, Result, collect, place
+from bedplate.act.distribution import Caps, Options, Result, collect, place, visit
 from bedplate.act.distribution.engines.http import serving
 from bedplate.act.distribution.payload import Payload
 from bedplate.cli.main import bedplate
@@ -181,6 +181,20 @@ def test_the_http_server_gives_its_one_file_to_those_who_know_the_word(tmp_path:
         assert server.sent.total == 6
 
 
+def test_a_node_that_does_not_end_when_it_is_told_to_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visit, "LEAVE_S", 0.0)
+    orders = visit.Orders({"do": "probe"})
+    said = b""
+    while (chunk := orders.read(1000)) is not None:
+        said += chunk
+    assert said.endswith(b'{"do": "probe"}\n')
+    orders.end()
+    assert orders.read(1000) == b'{"end": true}\n'
+    time.sleep(0.01)
+    with pytest.raises(visit.NodeStays):
+        orders.read(1000)
+
+
 # --- killed ---------------------------------------------------------------------------------------
 
 
@@ -227,8 +241,8 @@ def _kill_nodes(nodes: Nodes, way: Options, chance: random.Random) -> int:
     placing = threading.Thread(target=place, args=(nodes.site, "A"), kwargs={"options": way}, daemon=True)
     placing.start()
     kills = 0
-    while placing.is_alive() and kills < 4:
-        time.sleep(chance.uniform(0.1, 1.2))
+    while placing.is_alive() and kills < 10:
+        time.sleep(chance.uniform(0.05, 0.8))
         running = [pid for name in NAMES for pid in pids(str(nodes.disks[name]))]
         if running:
             with contextlib.suppress(ProcessLookupError):
