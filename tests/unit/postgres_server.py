@@ -98,8 +98,9 @@ class Server:
 
 
 def as_postgres() -> list[str]:
-    """The server refuses to run as root."""
-    return ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"] if os.geteuid() == 0 else []
+    """The server refuses to run as root; it ends with the tests, however these end."""
+    words = ["setpriv", "--pdeathsig=QUIT"]
+    return [*words, "--reuid=postgres", "--regid=postgres", "--init-groups"] if os.geteuid() == 0 else words
 
 
 @contextmanager
