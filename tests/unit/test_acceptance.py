@@ -376,6 +376,8 @@ def test_the_worst_rank_is_the_number_of_a_check_and_none_is_lost() -> None:
         "ranks": [{"loss": "nan"}, {"loss": 5.5}],
     }
     assert check(lost)["loss"] == "nan"
+    unasked = {"check": "fused operators", "failed_ranks": [], "not_answered_ranks": [0], "ranks": [{}]}
+    assert check(unasked)["passed"] is None
 
 
 def test_scripts_take_names_that_a_shell_would_split() -> None:

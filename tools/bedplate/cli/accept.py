@@ -197,7 +197,7 @@ def _lines(questions: Mapping[str, Any]) -> list[list[str]]:
             continue
         rows.append([name, "", str(answer["verdict"]), str(answer.get("said", ""))])
         for check in answer.get("checks", []):
-            word = PASSED if check["passed"] else "failed"
+            word = "not answered" if check["passed"] is None else PASSED if check["passed"] else "failed"
             rows.append(["", str(check["check"]), word, _numbers(check)])
     return rows
 

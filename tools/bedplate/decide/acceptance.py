@@ -218,7 +218,7 @@ def question(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def check(found: Mapping[str, Any]) -> dict[str, Any]:
     ranks = [each for each in found.get("ranks", []) if isinstance(each, dict)] if _listed(found) else []
-    told: dict[str, Any] = {"check": str(found["check"]), "passed": bool(found.get("passed", not _bad(found)))}
+    told: dict[str, Any] = {"check": str(found["check"]), "passed": _passed(found)}
     told |= {name: True for name in ("must_miss",) if found.get(name)}
     for name in NUMBERS:
         mine = [each[name] for each in (found, *ranks) if _number(each.get(name))]
@@ -235,8 +235,11 @@ def _listed(found: Mapping[str, Any]) -> bool:
     return isinstance(found.get("ranks"), list)
 
 
-def _bad(found: Mapping[str, Any]) -> bool:
-    return bool(found.get("failed_ranks") or found.get("not_answered_ranks"))
+def _passed(found: Mapping[str, Any]) -> bool | None:
+    """None where some rank was not asked, as without a GPU: that is no failure, and no pass."""
+    if "passed" in found:
+        return bool(found["passed"])
+    return False if found.get("failed_ranks") else None if found.get("not_answered_ranks") else True
 
 
 def _number(value: object) -> bool:
