@@ -69,7 +69,7 @@ class Simulation:
     def run(self, *words: str, env: dict[str, str] | None = None, **extra: str) -> Ran:
         before = len(self.saw())
         process = self.start(*words, env=env, **extra)
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=900)
         return Ran(process.returncode, out, self.saw()[before:])
 
     def saw(self) -> list[tuple[str, ...]]:

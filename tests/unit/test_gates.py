@@ -124,7 +124,7 @@ def unrecorded(root: Path) -> Story:
 
 
 def wait(until: Callable[[], bool], process: Any) -> None:
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 900
     while not until():
         assert process is None or process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
@@ -330,8 +330,7 @@ def test_the_same_command_after_a_kill_finishes_without_touching_what_was_finish
     assert cut.statuses("same again") == {}
     assert set(cut.worlds["same again"].nodes) == ALL
     finished = [(word, node, step) for word, node, step in cut.sim.saw() if node in ("n1", "n7", "n8")]
-    assert sorted(finished) == sorted((w, n, s) for n in ("n1", "n7", "n8") for s in STEPS for w in ("begin", "end")
-                                      if (w, s) != ("end", "verify"))  # fmt: skip
+    assert sorted(finished) == sorted((w, n, s) for n in ("n1", "n7", "n8") for s in STEPS for w in ("begin", "end"))
     assert cut.worlds["same again"].rollouts[1].outcome == "abandoned"
     assert cut.sim.damage() == []
 

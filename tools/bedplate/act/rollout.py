@@ -16,17 +16,24 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from bedplate.act import controllerlock, rules
 from bedplate.act import lock as locks
+from bedplate.decide.acceptance import KINDS
+from bedplate.decide.acceptancegate import REFERENCE, acceptance_gate
+from bedplate.decide.admission import why_not_now
 from bedplate.decide.fold import ROLLOUT, NodeState, Status, World, fold, mark_of
 from bedplate.decide.judge import Verdict, judge
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.decide.plan import Plan, make_plan
-from bedplate.decide.render import RenderedFile, Rendering, refuse_other_templates
+from bedplate.decide.render import RenderedFile, Rendering, manifest_sha256, refuse_other_templates
 from bedplate.decide.roles import Role
 from bedplate.decide.rule import Finding
+from bedplate.decide.statedigest import Digested
+from bedplate.decide.wayback import fields_of
 from bedplate.ledger.store import Ledger
+from bedplate.model.canonical import identity
 from bedplate.model.environment import Environment, RuleException
 from bedplate.model.event import Draft
 from bedplate.model.faults import BadInput, Refused
@@ -53,6 +60,9 @@ class Order:
     approved_by: str | None = None
     reason: str | None = None
     accept: tuple[str, ...] = ()  # ids of rules that may be broken; needs a person's word
+    override_acceptance: str | None = None  # why it goes without a passed acceptance; needs a name
+    approve: tuple[str, ...] = ()  # batches that wait for a person's word, and get it
+    plan_sha256: str | None = None  # of the plan that was shown: another one is refused
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))
 
 
@@ -67,6 +77,8 @@ class Readiness:
     sources: Mapping[str, bytes]
     findings: tuple[Finding, ...] = ()
     """What the cross-layer rules said and did not refuse: exceptions that hold, what nobody knows, verdicts."""
+    acceptance: str = ""
+    """What the acceptance gate says, in one line."""
 
 
 def ready(site: Site, order: Order, ledger: Ledger, *, online: bool = True) -> Readiness:
@@ -74,7 +86,7 @@ def ready(site: Site, order: Order, ledger: Ledger, *, online: bool = True) -> R
 
     Raises:
         Refused: the site is an example, the lock is not what the ledger knows, templates differ, or a
-            person's word is missing; a cross-layer rule is broken.
+            person's word is missing; a cross-layer rule is broken; no reference node accepted the environment.
         BadInput: files are wrong; unknown nodes; what archive and registry do not have.
     """
     site.refuse_example(f"roll out {order.environment}")
@@ -102,11 +114,37 @@ def ready(site: Site, order: Order, ledger: Ledger, *, online: bool = True) -> R
         site, environment, lock, nodes=nodes, world=world, held=held, accepted=_accepted(order)
     )
     rules.refuse(f"roll out {lock.name}", findings)
+    acceptance = _acceptance(site, lock, order, [node.name for node in nodes], ledger)
     if online:
         faults = locks.verify_online(site, order.environment)
         if faults:
             raise BadInput(faults)
-    return Readiness(site, lock, tuple(nodes), policy, sources, tuple(findings))
+    return Readiness(site, lock, tuple(nodes), policy, sources, tuple(findings), acceptance)
+
+
+def _acceptance(site: Site, lock: LockDocument, order: Order, asked: Collection[str], ledger: Ledger) -> str:
+    """What the acceptance gate says of this rollout, in one line.
+
+    Raises:
+        Refused: no reference node accepted the environment, and nobody gave the word to go without.
+    """
+    fleet, environment = site.fleet, site.environment(order.environment)
+    reference = {
+        name: site.model(fleet.kinds[fleet.nodes[name].kind].model).stand_in
+        for name in fleet.groups.get(REFERENCE, ())
+        if fleet.nodes[name].kind in environment.kinds
+    }
+    gate = acceptance_gate(
+        lock, asked=asked, reference=reference,
+        required=environment.policy.acceptance == "required", events=ledger.events(kinds=KINDS),
+    )  # fmt: skip
+    if not gate.refusal:
+        return gate.said
+    if not order.override_acceptance:
+        raise Refused(gate.refusal)
+    if not order.approved_by:
+        raise Refused("to go without an acceptance needs --override-acceptance REASON --approved-by NAME")
+    return f"{gate.said}, on the word of {order.approved_by}: {order.override_acceptance}"
 
 
 def _asked_for(site: Site, environment: Environment, order: Order) -> list[Node]:
@@ -132,9 +170,15 @@ def _accepted(order: Order) -> list[RuleException]:
 def _policy(environment: Environment, order: Order) -> Policy:
     """The environment's policy, with another failure budget where a person gave the word for it."""
     policy, budget = environment.policy, order.failure_budget
-    for word in (order.approved_by, order.reason):
+    for word in (order.approved_by, order.reason, order.override_acceptance):
         if word and JINJA.search(word):
             raise BadInput(f"{word!r} has a Jinja delimiter: Ansible would evaluate it")
+    if order.approve and not (order.approved_by and order.reason):
+        raise Refused(f"to approve {', '.join(order.approve)} needs --approved-by NAME --reason TEXT")
+    for name in order.approve:
+        if name not in policy.approvals:
+            waiting = ", ".join(policy.approvals) or "none"
+            raise BadInput(f"--approve {name}: batches of {environment.name} that wait for a word: {waiting}")
     if budget is None:
         return policy
     if budget < 0:
@@ -148,7 +192,25 @@ def _policy(environment: Environment, order: Order) -> Policy:
 
 
 def planned(readiness: Readiness, world: World, *, recheck: bool = False) -> Plan:
-    return make_plan(readiness.nodes, world.nodes, readiness.lock.identity, readiness.policy, recheck=recheck)
+    return make_plan(
+        readiness.nodes, world.nodes, readiness.lock.identity, readiness.policy, recheck=recheck,
+        power=readiness.site.fleet.power,
+    )  # fmt: skip
+
+
+def plan_sha256(readiness: Readiness, plan: Plan) -> str:
+    """What a person saw when a plan was shown: its target, its batches, and how they go."""
+    return identity({
+        "identity": readiness.lock.identity, "plan": plan.as_dict(), "policy": readiness.policy.as_dict(),
+    })  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Soak:
+    """How long the next batch waits, and which nodes must be healthy then."""
+
+    wait_s: float = 0.0
+    nodes: tuple[str, ...] = ()
 
 
 class Session:
@@ -173,11 +235,17 @@ class Session:
         self.site, self.lock = site, self.readiness.lock
         self._world = fold(self.ledger.events())
         self.plan = planned(self.readiness, self._world, recheck=order.recheck or order.reinstall)
+        self._refuse_other_plan()
+        self.proven = self._proven()
         self.number = max(self._world.rollouts, default=0) + 1
         self.batch = -1
         self.gates = 0
         self.verdict: Verdict | None = None
         self._results: dict[tuple[str, str], list[str]] = {}
+        self._spent_s: dict[str, float] = {}
+        self._zone = _zone(self.readiness.policy.timezone)
+        self.soak = Soak()
+        self.late: dict[str, str] = {}
         self.dead = [r.number for r in self._world.rollouts.values() if r.ended is None]
         if self.controller_lock is not None:
             controllerlock.describe(self.controller_lock, {
@@ -186,25 +254,51 @@ class Session:
             })  # fmt: skip
         *_, started = self.ledger.append(
             *(Draft("rollout.abandoned", (f"{ROLLOUT}{n}",), {"found_by": self.number}) for n in self.dead),
+            *(self._draft("rollout.approved", body=self._word() | {"batch": name}) for name in order.approve),
             self._draft("rollout.started", body=self._about()),
         )
+        self.approved = {
+            str(event.body["batch"])
+            for event in self.ledger.events(kinds=["rollout.approved"], subject=f"environment:{self.lock.name}")
+            if event.environment == self.lock.identity
+        }
         self.mark = mark_of(started)
         # Rollouts that ended or were abandoned: their locks on nodes may be taken over.
         self.ended_marks = [r.mark for r in self.world().rollouts.values() if r.ended is not None]
 
+    def _refuse_other_plan(self) -> None:
+        """Refuse when fleet, ledger or policy changed since the plan was shown."""
+        wanted, now = self.order.plan_sha256, plan_sha256(self.readiness, self.plan)
+        if wanted and wanted != now:
+            raise Refused(
+                f"the plan that was shown, {wanted[:19]}, no longer fits the fleet: it would be {now[:19]} now, as the"
+                f" nodes, what the ledger says of them, or the policy changed (run: bedplate plan {self.lock.name})"
+            )
+
+    def _proven(self) -> dict[str, Digested]:
+        """Nodes of the plan that the ledger has at the target, with the digest of their state when that was proven."""
+        found = {}
+        for node in [] if self.order.reinstall else self.plan.nodes:
+            state = self._world.state(node)
+            if not state.at_target(self.lock.identity) or not state.state_sha256:
+                continue
+            files = manifest_sha256(rendered(self.site, self.lock.name, node))
+            if files == state.manifest_sha256:  # else the fleet says something else of it since
+                found[node] = Digested(state.state_sha256, dict(state.facts), files)
+        return found
+
+    def _word(self) -> dict[str, str]:
+        return {"approved_by": self.order.approved_by or "", "reason": self.order.reason or ""}
+
     def _about(self) -> dict[str, Any]:
-        policy = self.readiness.policy
         return {
             "environment": self.lock.name, "pid": os.getpid(), "command": list(self.order.command),
-            "token": os.environ.get("BEDPLATE_TOKEN", ""),
-            "policy": {
-                "canary": policy.canary, "small": policy.small, "batch": policy.batch,
-                "failure_budget": policy.failure_budget,
-            },
-            "plan": self.plan.as_dict(), "recheck": self.order.recheck,
-            **({"reinstall": True} if self.order.reinstall else {}),
-            "approved_by": self.order.approved_by or "", "reason": self.order.reason or "",
+            "token": os.environ.get("BEDPLATE_TOKEN", ""), "policy": self.readiness.policy.as_dict(),
+            "plan": self.plan.as_dict(), "plan_sha256": plan_sha256(self.readiness, self.plan),
+            "recheck": self.order.recheck,
+            **({"reinstall": True} if self.order.reinstall else {}), **self._word(),
             "rules": [finding.as_dict() for finding in self.readiness.findings],
+            "acceptance": self.readiness.acceptance, "override_acceptance": self.order.override_acceptance or "",
         }  # fmt: skip
 
     def _draft(self, kind: str, nodes: Collection[str] = (), body: Mapping[str, Any] | None = None) -> Draft:
@@ -239,6 +333,8 @@ class Session:
         entering = self.gates == 0
         states = self.states()
         verdict = judge(self.plan, self.batch, states, self.readiness.policy.failure_budget, entering=entering)
+        if verdict.go and entering and not self.dry:
+            verdict = replace(verdict, reason=self._why_not_now())
         nodes = verdict.nodes
         if verdict.go and entering:
             name = self.plan.batches[self.batch].name
@@ -250,6 +346,34 @@ class Session:
             self.ledger.append(self._stop(self.batch, verdict.reason), *([held] if untouched else []))
         self.gates += 1
         self.verdict = verdict
+
+    def _why_not_now(self) -> str:
+        return why_not_now(
+            self.readiness.policy, self.plan.batches[self.batch], now=datetime.datetime.now(self._zone),
+            approved=self.approved, name=self.lock.name,
+        )  # fmt: skip
+
+    def to_soak(self) -> None:
+        """Before a batch is admitted: how long it waits, and whom of the batch before it asks once more."""
+        self.flush()
+        soak_s, before = self.readiness.policy.soak_s, self.batch - 1
+        self.soak = Soak()
+        if self.dry or not soak_s or before < 0:
+            return
+        states = self.states()
+        done = [name for name in self.plan.batches[before].nodes if states[name].at_target(self.lock.identity)]
+        if done:
+            ended = max(datetime.datetime.fromisoformat(states[name].at or "") for name in done)
+            waited = (datetime.datetime.now(datetime.UTC) - ended).total_seconds()
+            # A clock that was set back meanwhile makes the wait no longer than the policy's.
+            self.soak = Soak(min(float(soak_s), max(0.0, soak_s - waited)), tuple(done))
+
+    def worked(self, node: str, seconds: float) -> None:
+        """Count time that a node's own step took; past the policy's deadline the node has failed."""
+        spent = self._spent_s[node] = self._spent_s.get(node, 0.0) + seconds
+        deadline = self.readiness.policy.node_deadline_s
+        if spent > deadline and node not in self.late:
+            self.late[node] = f"its steps took {spent:.0f} s, the policy's deadline for a node is {deadline} s"
 
     # --- results of nodes, in the main process --------------------------------------------------
 
@@ -266,9 +390,31 @@ class Session:
         self.flush()
         self.ledger.append(self._draft("node.verified", [node], body))
 
-    def done(self, node: str, manifest_sha256: str) -> None:
+    def soaked(self, found: Mapping[str, Mapping[str, Any]]) -> None:
+        """What nodes of the batch before were found to be after its soak; the next gate counts the bad ones."""
         self.flush()
-        self.ledger.append(self._draft("node.done", [node], {"manifest_sha256": manifest_sha256}))
+        self.ledger.append(*(self._draft("node.verified", [node], body) for node, body in found.items()))
+
+    def left(self, found: Mapping[str, Mapping[str, Any]]) -> None:
+        """Nodes that are what they were when they were proven: nothing to change, and done."""
+        if not found:
+            return
+        self.flush()
+        drafts = []
+        for node, about in found.items():
+            hashes = {key: about[key] for key in ("manifest_sha256", "state_sha256")}
+            hashes["fleet"] = fields_of(self.site.fleet.nodes[node])
+            drafts += [
+                self._draft("node.verified", [node], about["verified"]),
+                self._draft("node.done", [node], hashes | {"unchanged": True}),
+            ]
+        self.ledger.append(*drafts)
+
+    def done(self, node: str, manifest_sha256: str, state_sha256: str = "") -> None:
+        self.flush()
+        body: dict[str, Any] = {"manifest_sha256": manifest_sha256, "fleet": fields_of(self.site.fleet.nodes[node])}
+        body |= {"state_sha256": state_sha256} if state_sha256 else {}
+        self.ledger.append(self._draft("node.done", [node], body))
 
     def flush(self) -> None:
         """Write the noted results: one event for each step and outcome, in one transaction."""
@@ -300,6 +446,13 @@ class Session:
     def _stop(self, batch: int, reason: str) -> Draft:
         name = self.plan.batches[batch].name
         return self._draft("rollout.stopped", body={"batch": batch, "name": name, "reason": reason})
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as fault:
+        raise BadInput(f'rollout.timezone: this machine knows no time zone "{name}" (look: timedatectl)') from fault
 
 
 current: Session | None = None

@@ -55,6 +55,7 @@ class NodeState:
     verified_at: str | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     manifest_sha256: str | None = None
+    state_sha256: str | None = None  # of its own digest of its state, when its last change ended
     passed: bool = False  # the last verification of the target since the last admission passed
 
     def at_target(self, identity: str) -> bool:
@@ -173,7 +174,7 @@ def _after(now: NodeState, event: Event) -> NodeState:
             return _with(
                 now, status=Status.VERIFIED if now.passed else Status.UNVERIFIED, runs=event.environment,
                 previous=previous, step=None, why=None, at=event.at,
-                manifest_sha256=_text(body, "manifest_sha256"),
+                manifest_sha256=_text(body, "manifest_sha256"), state_sha256=_text(body, "state_sha256"),
             )  # fmt: skip
         case _:
             return now

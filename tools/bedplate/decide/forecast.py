@@ -27,9 +27,11 @@ def seconds_a_batch(events: Iterable[Event]) -> float | None:
     return sum(spans) / len(spans) if spans else None
 
 
-def expected_duration_s(plan: Plan, history: float | None) -> float | None:
-    """How long the plan should take; None where nothing like it was ever done."""
-    return None if history is None else round(max(MINIMUM_S, history) * len(plan.batches), 1)
+def expected_duration_s(plan: Plan, history: float | None, soak_s: int = 0) -> float | None:
+    """How long the plan should take, soak between its batches included; None where nothing like it was ever done."""
+    if history is None:
+        return None
+    return round(max(MINIMUM_S, history) * len(plan.batches) + soak_s * max(0, len(plan.batches) - 1), 1)
 
 
 def leaving(runs: Collection[str | None], target: str) -> list[str]:

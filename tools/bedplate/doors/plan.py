@@ -1,5 +1,6 @@
 """Lookup `bedplate_plan`: opens this process's rollout; its hosts and batch sizes for the play."""
 
+import gc
 from typing import Any
 
 from ansible import context
@@ -35,6 +36,9 @@ class LookupModule(LookupBase):
             for node in rollout.current.plan.nodes:
                 # Here, so that the forked workers find it done: each would otherwise do it again for each task.
                 slice_of(rollout.current.lock.name, node)
+            # Workers are forks: what is held by now is theirs as well, and a collector that walks it copies it.
+            gc.collect()
+            gc.freeze()
         session = rollout.current
         return [_answer(session)]
 
@@ -71,10 +75,16 @@ def _open(environment: str, variables: dict[str, Any], options: dict[str, Any]) 
         environment=environment, limit=limit, recheck=_truth(options.get("recheck", False)),
         failure_budget=None if budget in (None, "") else int(budget),
         approved_by=options.get("approved_by") or None, reason=options.get("reason") or None,
-        accept=tuple(word for word in str(options.get("accept") or "").replace(",", " ").split()),
+        accept=_words(options.get("accept")), approve=_words(options.get("approve")),
+        override_acceptance=options.get("override_acceptance") or None,
+        plan_sha256=options.get("plan_sha256") or None,
     )  # fmt: skip
     dry = bool(flags.get("check")) or any(flags.get(option) for option in LISTING)
     return rollout.Session(site, order, dry=dry)
+
+
+def _words(said: object) -> tuple[str, ...]:
+    return tuple(str(said or "").replace(",", " ").split())
 
 
 def refuse_reinstall(site: Site, approved_by: str) -> None:
@@ -107,6 +117,7 @@ def _say(session: rollout.Session) -> None:
     if session.dry:
         head += ", dry: nothing is changed or recorded"
     show(head)
+    show(f"  {session.readiness.acceptance}")
     for number in session.dead:
         show(f"  rollout {number} was not ended by its controller: abandoned")
     plan = session.plan

@@ -6,6 +6,7 @@ SystemExit, which ends it (in the events of the main thread, the only ones used 
 
 import functools
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,11 @@ from bedplate.ledger.store import Ledger
 from bedplate.model.event import Draft
 from bedplate.model.nodes import fold as fold_names
 
-GATE = "bedplate_gate"
+GATE, SOAK = "bedplate_gate", "bedplate_soak"
+META = ("meta", "ansible.builtin.meta")
+OF_THE_BATCH = (GATE, SOAK, "bedplate_same")
+# Waiting for jobs, or for a batch to soak, is no work on the node that the task happens to name.
+WAITING = (*OF_THE_BATCH, "bedplate_slurm_nodes")
 CAUSE = re.compile(r"error|fail|unable|cannot|no space", re.IGNORECASE)
 CAUSES = 5  # lines
 APT_COMMAND = re.compile(r"^'/usr/bin/apt-get .*' failed: ")
@@ -47,6 +52,10 @@ class CallbackModule(CallbackBase):
 
     active = False
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._began: dict[str, float] = {}  # node -> when its task began
+
     def v2_playbook_on_play_start(self, play: Any) -> None:
         session = rollout.current
         self.active = session is not None and list(play.hosts) == session.plan.nodes and bool(session.plan.nodes)
@@ -62,9 +71,20 @@ class CallbackModule(CallbackBase):
         session.flush()
         if task.action == GATE:
             session.judge()
+        elif task.action == SOAK:
+            session.to_soak()
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:  # noqa: ARG002
         self._task(task)
+
+    def v2_runner_on_start(self, host: Any, task: Any) -> None:
+        if task.action not in WAITING:
+            self._began[host.name] = time.monotonic()
+
+    def _count(self, session: rollout.Session, node: str) -> None:
+        began = self._began.pop(node, None)
+        if began is not None:
+            session.worked(node, time.monotonic() - began)
 
     def v2_runner_on_ok(self, result: Any) -> None:
         _outside_a_rollout(result)
@@ -72,21 +92,26 @@ class CallbackModule(CallbackBase):
 
     @recording
     def _ok(self, session: rollout.Session, result: Any) -> None:
-        if result.task.action == GATE:
-            return
         node, body = result.host.name, result.result
+        if result.task.action in OF_THE_BATCH:
+            if "bedplate_soaked" in body:
+                session.soaked(body["bedplate_soaked"])
+            session.left(body.get("bedplate_left", {}))
+            return
+        self._count(session, node)
         session.result(node, _step(result), "changed" if body.get("changed") else "ok")
         if "bedplate_verified" in body:
             session.verified(node, body["bedplate_verified"])
         if body.get("bedplate_done"):
-            session.done(node, body["manifest_sha256"])
+            session.done(node, body["manifest_sha256"], body.get("state_sha256", ""))
 
     def v2_runner_on_skipped(self, result: Any) -> None:
         self._skipped(result)
 
     @recording
     def _skipped(self, session: rollout.Session, result: Any) -> None:
-        session.result(result.host.name, _step(result), "skipped")
+        if result.task.action not in META:  # whether a node is left at once is no step of it
+            session.result(result.host.name, _step(result), "skipped")
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         _outside_a_rollout(result)
@@ -94,9 +119,10 @@ class CallbackModule(CallbackBase):
 
     @recording
     def _failed(self, session: rollout.Session, result: Any, *, ignore_errors: bool) -> None:
+        node, body = result.host.name, result.result
         if result.task.action == GATE:
             return
-        node, body = result.host.name, result.result
+        self._count(session, node)
         if "bedplate_verified" in body:
             session.verified(node, body["bedplate_verified"])
         if ignore_errors:

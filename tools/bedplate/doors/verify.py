@@ -4,9 +4,10 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from bedplate.act import rollout
 from bedplate.decide.verification import PASS, UNREACHABLE
 from bedplate.doors import site as site_door
-from bedplate.model.faults import BedplateError
+from bedplate.model.faults import BedplateError, NodesFailed
 from bedplate.observe.running import running
 from bedplate.observe.verify import verify
 
@@ -18,7 +19,10 @@ class ActionModule(ActionBase):
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         node = str((task_vars or {})["inventory_hostname"])
+        session = rollout.current
         try:
+            if session is not None and node in session.late:
+                raise NodesFailed(session.late[node])
             site = site_door.current()
             site.refuse_example("verify nodes")
             environment = self._task.args.get("environment") or running(site).get(node)

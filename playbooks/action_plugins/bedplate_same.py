@@ -1,0 +1,5 @@
+"""Door to bedplate.doors.same."""
+
+from bedplate.doors.same import ActionModule
+
+__all__ = ["ActionModule"]

@@ -1,0 +1,5 @@
+"""Door to bedplate.doors.soak."""
+
+from bedplate.doors.soak import ActionModule
+
+__all__ = ["ActionModule"]
