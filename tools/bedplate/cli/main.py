@@ -17,7 +17,7 @@ COMMANDS = {
     "rollout": "rollout", "rollback": "rollout", "verify": "verify", "health": "health", "node": "node",
     "collect": "collect", "drift": "drift", "status": "status", "ledger": "ledger", "archive": "archive",
     "handover": "handover", "autoinstall": "autoinstall", "netboot": "netboot", "power": "power", "lab": "lab",
-    "checkpoint": "checkpoint",
+    "checkpoint": "checkpoint", "delivery": "delivery",
 }  # fmt: skip
 
 

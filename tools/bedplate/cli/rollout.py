@@ -15,14 +15,19 @@ from rich.table import Table
 from bedplate.act import checkpoint as checkpoints
 from bedplate.act import checkpointmatrix, controllerlock
 from bedplate.act.playbook import Outcome, judge_end, run_rollout
-from bedplate.act.rollout import LOCK_FILE, Order, Readiness, planned, ready
+from bedplate.act.rollout import LOCK_FILE, Order, Readiness, plan_sha256, planned, ready
+from bedplate.act.wayback import way_back
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
+from bedplate.cli.rehearsal import rehearse as rehearse_on_a_spare
 from bedplate.decide.diff import differences
 from bedplate.decide.equality import Return, returns
+from bedplate.decide.failednodes import next_steps
 from bedplate.decide.fold import BAD, Status, World, fold
 from bedplate.decide.forecast import expected_duration_s, leaving, seconds_a_batch
 from bedplate.decide.plan import Plan
+from bedplate.decide.reboots import reboot_reasons
+from bedplate.decide.wayback import WayBack
 from bedplate.ledger.store import Ledger
 from bedplate.model.faults import BadInput, Busy, DifferencesFound, NodesFailed, Refused
 from bedplate.model.nodes import fold as fold_names
@@ -39,6 +44,12 @@ def ordering[F: Callable[..., Any]](command: F) -> F:
         click.option(
             "--accept", metavar="RULE", multiple=True, help="A cross-layer rule that may be broken this time."
         ),
+        click.option(
+            "--approve", metavar="BATCH", multiple=True, help="Batches that wait for a word: canary, small or rest."
+        ),
+        click.option(
+            "--override-acceptance", metavar="REASON", help="Go without a passed acceptance; needs --approved-by."
+        ),
         click.option("--approved-by", metavar="NAME", help="Who gave the word for what policy does not allow."),
         click.option("--reason", metavar="TEXT", help="Why; recorded with the name."),
         click.option("--failure-budget", type=int, metavar="N", help="Instead of the environment's policy."),
@@ -54,7 +65,8 @@ def _order(site: Site, environment: str, options: dict[str, Any]) -> Order:
     return Order(
         environment=environment, limit=node_names(site, limit) if limit else None, recheck=options["recheck"],
         failure_budget=options["failure_budget"], approved_by=options["approved_by"], reason=options["reason"],
-        accept=tuple(options["accept"]),
+        accept=tuple(options["accept"]), approve=tuple(options["approve"]),
+        override_acceptance=options["override_acceptance"], plan_sha256=options.get("plan_sha256"),
     )  # fmt: skip
 
 
@@ -68,7 +80,10 @@ class Prospect:
             events = list(ledger.events())
         self.world: World = fold(events)
         self.plan: Plan = planned(self.readiness, self.world, recheck=order.recheck)
-        self.duration_s = expected_duration_s(self.plan, seconds_a_batch(events))
+        policy = self.readiness.policy
+        self.duration_s = expected_duration_s(self.plan, seconds_a_batch(events), policy.soak_s)
+        self.plan_sha256 = plan_sha256(self.readiness, self.plan)
+        self._ways: list[WayBack] | None = None
 
     def changes(self) -> list[dict[str, object]]:
         """What differs between the environments that nodes leave and the target."""
@@ -86,6 +101,33 @@ class Prospect:
         if bare:
             result.append({"from": None, "nodes": bare, "differences": []})
         return result
+
+    def reboots(self) -> list[dict[str, Any]]:
+        """Why which nodes will boot, for each kind and each environment that its nodes leave."""
+        lock, found = self.readiness.lock, list[dict[str, Any]]()
+        groups: dict[tuple[str, str | None], list[str]] = {}
+        kinds = {node.name: node.kind for node in self.readiness.nodes}
+        for name in self.plan.nodes:
+            state = self.world.state(name)
+            groups.setdefault((kinds[name], None if state.status in BAD else state.runs), []).append(name)
+        for (kind, runs), nodes in groups.items():
+            old = self.site.lock(self.world.names.get(runs, runs)) if runs else None
+            reasons = reboot_reasons(old, lock, kind)
+            found.append({"kind": kind, "from": old.name if old else None, "nodes": nodes, "reasons": reasons})
+        return found
+
+    def ways_back(self) -> list[WayBack]:
+        """What a rollback to each environment that nodes leave would need, asked of archive and registry once."""
+        if self._ways is None:
+            lock, self._ways = self.readiness.lock, []
+            nodes = {node.name: node for node in self.readiness.nodes}
+            runs = {name: self.world.state(name).runs for name in self.plan.nodes}
+            with Ledger.read(self.site.ledger_url) as ledger:
+                for old in leaving(runs.values(), lock.identity):
+                    there = [nodes[name] for name, identity in runs.items() if identity == old]
+                    name = self.world.names.get(old, old)
+                    self._ways.append(way_back(self.site, ledger, name, there, leaving=[lock.name]))
+        return self._ways
 
     def strays(self) -> list[str]:
         """Nodes that stopped on the way to an environment: a line for each, what they have of it is unknown."""
@@ -110,8 +152,19 @@ class Prospect:
             "plan": self.plan.as_dict(), "changes": self.changes(), "expected_duration_s": self.duration_s,
             "failure_budget": policy.failure_budget,
             "rules": [finding.as_dict() for finding in self.readiness.findings],
-            "checkpoints": self.checkpoints(),
+            "checkpoints": self.checkpoints(), "policy": policy.as_dict(), "plan_sha256": self.plan_sha256,
+            "acceptance": self.readiness.acceptance, "reboots": self.reboots(),
+            "ways_back": [way.as_dict() for way in self.ways_back()],
         }  # fmt: skip
+
+    def _remarks(self) -> Iterator[str]:
+        for boot in self.reboots():
+            why = "; ".join(boot["reasons"]) or "none foreseen"
+            yield f"{fold_names(boot['nodes'])} ({boot['kind']}): reboot: {why}"
+        yield self.readiness.acceptance
+        for way in self.ways_back():
+            yield from way.lines()
+        yield from map(str, (*self.strays(), *self.readiness.findings, *self.checkpoints()))
 
     def show(self) -> None:
         lock, plan = self.readiness.lock, self.plan
@@ -137,10 +190,11 @@ class Prospect:
             print_table(["layer", "what", "now", "then"], rows[:CHANGES_SHOWN])
             if len(rows) > CHANGES_SHOWN:
                 click.echo(f"  and {len(rows) - CHANGES_SHOWN} more (bedplate diff {change['from']} {lock.name})")
-        for line in (*self.strays(), *self.readiness.findings, *self.checkpoints()):
-            click.echo(str(line))
+        for line in self._remarks():
+            click.echo(line)
         expected = f"about {self.duration_s:.0f} s" if self.duration_s else "unknown: the ledger has no history"
         click.echo(f"Failure budget {self.readiness.policy.failure_budget}; expected duration {expected}")
+        click.echo(f"Plan {self.plan_sha256}")
 
 
 @click.command()
@@ -168,6 +222,7 @@ def plan(root: Path, /, environment: str, as_json: bool, **options: Any) -> None
 @click.command()
 @click.argument("environment", metavar="ENV")
 @ordering
+@click.option("--plan", "plan_sha256", metavar="SHA256", help="Of the plan that was looked at; another one is refused.")
 @click.option("--yes", is_flag=True, help="Do not ask. Never stands for --approved-by.")
 @json_option
 @click.pass_obj
@@ -200,11 +255,21 @@ def rollout(root: Path, /, environment: str, yes: bool, as_json: bool, **options
     type=click.Path(path_type=Path),
     help="A checkpoint that ENV must be able to read; else refused.",
 )
+@click.option("--rehearse", is_flag=True, help="There and back on one spare; recorded as the last proof.")
+@click.option("--plan", "plan_sha256", metavar="SHA256", help="Of the plan that was looked at; another one is refused.")
 @click.option("--yes", is_flag=True, help="Do not ask. Never stands for --approved-by.")
 @json_option
 @click.pass_obj
 def rollback(
-    root: Path, /, *, environment: str | None, needed: tuple[Path, ...], yes: bool, as_json: bool, **options: Any
+    root: Path,
+    /,
+    *,
+    environment: str | None,
+    needed: tuple[Path, ...],
+    rehearse: bool,
+    yes: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Bring nodes back to an earlier environment, and prove it.
 
@@ -212,6 +277,7 @@ def rollback(
     one, templates render to it, the archive has every package and the registry the image. Afterwards packages,
     files and image of every node are compared by hash with its last verification under ENV.
     With --checkpoint nothing begins unless ENV reads it (bedplate checkpoint readable), on what is known or was tried.
+    With --rehearse it is tried on a spare, which then gets back what it ran; plans say when that was last proven.
     Exit code 5: a node runs ENV, but is not what it was.
 
     \b
@@ -225,9 +291,35 @@ def rollback(
     if needed:
         site.refuse_example(f"roll back to {name}")
         checkpoints.refuse_unreadable(site, name, needed)
+    if rehearse:
+        asked = node_names(site, options["nodes"]) if options["nodes"] else []
+
+        def go(to: str, playbook: str, node: str) -> tuple[int | None, list[Return]]:
+            order = _order(site, to, {**options, "nodes": node, "plan_sha256": None})
+            prospect, outcome = _run(site, order, playbook, yes=yes, as_json=as_json)
+            return (outcome.record.number if outcome else None), _returns(prospect, outcome)
+
+        rehearse_on_a_spare(site, name, list(asked), go, as_json=as_json)
+        return
+    _refuse_no_way_back(site, name, options["nodes"])
     prospect, outcome = _run(site, _order(site, name, options), "rollback", yes=yes, as_json=as_json)
     back = _returns(prospect, outcome)
     _finish(prospect, outcome, as_json=as_json, extra={"equal": {r.node: r.equal for r in back}}, back=back)
+
+
+def _refuse_no_way_back(site: Site, name: str, nodes: str | None) -> None:
+    """Before anything is touched: everything that speaks against it, at once."""
+    if site.fleet.example:
+        return  # refused with its own words
+    world = read_world(site)
+    asked = set(node_names(site, nodes)) if nodes else set(site.fleet.nodes)
+    there = [node for node in site.fleet.nodes_of(site.environment(name).kinds) if node.name in asked]
+    running = {world.state(node.name).runs for node in there} - {None}
+    with Ledger.read(site.ledger_url) as ledger:
+        names = [world.names.get(str(identity), str(identity)) for identity in running]
+        way = way_back(site, ledger, name, there, leaving=[each for each in names if each != name], online=False)
+    if way.in_place:  # what else speaks against it is said with the plan, where a person's word may stand against it
+        raise Refused("\n".join(way.lines()))
 
 
 def _refuse_busy(site: Site) -> None:
@@ -256,6 +348,11 @@ def _previous(site: Site, nodes: str | None) -> str:
 
 def _run(site: Site, order: Order, playbook: str, *, yes: bool, as_json: bool) -> tuple[Prospect, Outcome | None]:
     prospect = Prospect(site, order)
+    if order.plan_sha256 and order.plan_sha256 != prospect.plan_sha256:
+        raise Refused(
+            f"the plan {order.plan_sha256[:19]} no longer fits the fleet: it would be {prospect.plan_sha256[:19]} now"
+            f" (run: bedplate plan {order.environment})"
+        )
     if not as_json:
         prospect.show()
     if not prospect.plan.batches:
@@ -265,9 +362,13 @@ def _run(site: Site, order: Order, playbook: str, *, yes: bool, as_json: bool) -
             raise BadInput("a rollout asks before it begins, and there is no terminal to ask on (add --yes)")
         click.confirm(f"Change {len(prospect.plan.nodes)} nodes?", abort=True)
     extra = {"target": order.environment, "recheck": "true" if order.recheck else "false"}
+    extra["plan_sha256"] = prospect.plan_sha256  # what was shown is what is run
     if order.failure_budget is not None:
         extra["failure_budget"] = str(order.failure_budget)
-    words = {"approved_by": order.approved_by, "reason": order.reason, "accept": ",".join(order.accept)}
+    words = {
+        "approved_by": order.approved_by, "reason": order.reason, "accept": ",".join(order.accept),
+        "approve": ",".join(order.approve), "override_acceptance": order.override_acceptance,
+    }  # fmt: skip
     extra |= {key: value for key, value in words.items() if value}
     limit = ",".join(order.limit) if order.limit else None
     try:
@@ -318,10 +419,20 @@ def _finish(
     if back and not as_json:
         _show_returns(back, lock.name)
     if outcome is not None:
+        if not as_json:
+            _show_next(prospect, world)
         judge_end(outcome, asked, lock.identity)
     wrong = [r for r in back or [] if r.now and r.then and not r.equal]
     if wrong:
         raise DifferencesFound("not what they were: " + "; ".join(f"{r.node}: {', '.join(r.differs)}" for r in wrong))
+
+
+def _show_next(prospect: Prospect, world: World) -> None:
+    """What is to be done with nodes that were left behind, by the policy's word."""
+    bad = [name for name in prospect.plan.nodes if world.state(name).status in BAD]
+    spares = prospect.site.fleet.groups.get("spare", ())
+    for line in next_steps(prospect.readiness.policy, world, bad, spares, prospect.readiness.lock.identity):
+        click.echo(f"next: {line}")
 
 
 def _returns(prospect: Prospect, outcome: Outcome | None) -> list[Return]:
