@@ -23,7 +23,7 @@ from lab.slurm import idle
 from lab.trees import CHECKOUT_INSIDE
 from unit.trainingenvironment import made
 
-pytestmark = pytest.mark.lab(minutes=12)
+pytestmark = [pytest.mark.lab(minutes=12), pytest.mark.long]
 NODES = ("n1", "n2")
 TRAINING = CHECKOUT / "images/training"
 DEFINITION = """\
