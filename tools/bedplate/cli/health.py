@@ -1,6 +1,7 @@
 """`bedplate health`: how are the nodes, and what is to be done about those that are not well?"""
 
 import datetime
+import json
 import secrets
 import sys
 import time
@@ -18,7 +19,7 @@ from bedplate.act import healthservice
 from bedplate.act.healthservice import Looking, Service, alone
 from bedplate.act.slurm import slurm_of
 from bedplate.cli.names import node_names
-from bedplate.cli.output import json_option, print_table
+from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.decide.healthevents import drafts
 from bedplate.decide.healthfleet import compared
 from bedplate.ledger.connection import path_of
@@ -151,8 +152,11 @@ def _asked(  # noqa: PLR0917
     help="Gets on its stdin what a person must know: the breaker, silent nodes, a Slurm that is gone.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done; record nothing, and leave Slurm as it is.")
+@json_option
 @click.pass_obj
-def service(root: Path, *, interval_s: float, once: bool, notify: Path | None, dry_run: bool) -> None:
+def service(
+    root: Path, *, interval_s: float, once: bool, notify: Path | None, dry_run: bool, as_json: bool
+) -> None:  # fmt: skip
     """Drain nodes that failed, return those that pass again, and stop when too many fail at once.
 
     Runs until it is ended, on the machine that has site and ledger. It reads what the nodes' own timers found, and
@@ -169,16 +173,19 @@ def service(root: Path, *, interval_s: float, once: bool, notify: Path | None, d
         alone(path_of(url).with_suffix(".health-service.lock")) if not dry_run else nullcontext(),
         Ledger.scratch(url) if dry_run else Ledger.open(url) as ledger,
     ):
+        say = partial(click.echo, err=as_json)  # with --json the rounds are documents, and the words beside them
         slurm = slurm_of(site, running(site).values())
         runs = Service(
-            ledger, Looking(slurm, click.echo) if dry_run else slurm, OverSsh(site), list(site.fleet.nodes),
-            tell=partial(_tell, notify if not dry_run else None), say=click.echo,
+            ledger, Looking(slurm, say) if dry_run else slurm, OverSsh(site), list(site.fleet.nodes),
+            tell=partial(_tell, notify if not dry_run else None), say=say,
         )  # fmt: skip
         runs.read()
         if runs.watch.tripped:  # whoever ended before may have told nobody
             runs.tell(f"nothing is drained since an earlier run: {runs.watch.tripped}")
         while True:
             answered = runs.round()
+            if as_json:
+                click.echo(json.dumps({"answered": answered, "stopped": runs.watch.tripped, "trouble": runs.trouble}))
             if once:
                 break
             time.sleep(interval_s)
@@ -191,8 +198,9 @@ def service(root: Path, *, interval_s: float, once: bool, notify: Path | None, d
 @health.command()
 @click.option("--approved-by", required=True, metavar="WHO", help="Who has looked.")
 @click.option("--reason", required=True, help="What it was.")
+@json_option
 @click.pass_obj
-def resume(root: Path, *, approved_by: str, reason: str) -> None:
+def resume(root: Path, *, approved_by: str, reason: str, as_json: bool) -> None:
     """Let the service drain again, after a person has looked at what tripped its breaker.
 
     Nodes that still fail are drained then, however many they are: `bedplate health` says which.
@@ -205,7 +213,10 @@ def resume(root: Path, *, approved_by: str, reason: str) -> None:
     site.refuse_example("drain nodes")
     with Ledger.open(site.ledger_url) as ledger:
         why = healthservice.resume(ledger, approved_by=approved_by, reason=reason)
-    click.echo(f"the service drains again; it had stopped because {why}")
+    if as_json:
+        print_json({"approved_by": approved_by, "had_stopped_because": why})
+    else:
+        click.echo(f"the service drains again; it had stopped because {why}")
 
 
 def _tell(notify: Path | None, text: str) -> None:

@@ -121,8 +121,11 @@ def _bundle(stem: str, parts: dict[str, str], record: Path) -> bytes:
     "--since", type=click.DateTime(["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%MZ"]), metavar="TIME",
     help="UTC: what the kernel of this boot reported before was dealt with (a reset after an Xid).",
 )  # fmt: skip
+@json_option
 @click.pass_obj
-def return_(root: Path, *, name: str, classes: tuple[str, ...], since: datetime.datetime | None) -> None:
+def return_(
+    root: Path, *, name: str, classes: tuple[str, ...], since: datetime.datetime | None, as_json: bool
+) -> None:  # fmt: skip
     """Prove that a repaired node is whole, and give it back.
 
     Every check, the loading ones included (up to two hours), and the verification against its lock. If all of it
@@ -156,16 +159,20 @@ def return_(root: Path, *, name: str, classes: tuple[str, ...], since: datetime.
         if since_us:
             forget_before(site, name, since_us)  # its own timer would find the same again
         ledger.append(Draft(REPAIRED, (f"node:{name}",), {"run": run, "environment": runs, "verdict": result.verdict}))
-        click.echo(f"{name} is whole: {len(result.findings)} findings, {result.verdict}; it equals {runs}")
         state = known.get(name)
+        ours = state is not None and state.out and state.reason.startswith(PREFIX)
+        if as_json:
+            print_json({"node": name, "verdict": result.verdict, "environment": runs, "ours": ours, "run": run})
+        else:
+            click.echo(f"{name} is whole: {len(result.findings)} findings, {result.verdict}; it equals {runs}")
         if state is None or not state.out:
             return
-        if not state.reason.startswith(PREFIX):
-            click.echo(f"left drained, for the reason is not ours: {state.reason}")
+        if not ours:
+            click.echo(f"left drained, for the reason is not ours: {state.reason}", err=as_json)
             return
         if left := slurm.resume({name: state.reason})[name]:
             raise NodesFailed(f"{name} is whole, and was not given back: {left}")
-        click.echo(f"returned, it was drained for {state.reason}")
+        click.echo(f"returned, it was drained for {state.reason}", err=as_json)
 
 
 def _not_accepted(ledger: Ledger, name: str) -> list[str]:
@@ -184,8 +191,11 @@ def _not_accepted(ledger: Ledger, name: str) -> list[str]:
 @click.option("--approved-by", required=True, metavar="WHO", help="Who decided it.")
 @click.option("--reason", default="", help="Why, beside what Slurm has as the reason.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and what speaks against it.")
+@json_option
 @click.pass_obj
-def replace_(root: Path, *, bad: str, spare: str, approved_by: str, reason: str, dry_run: bool) -> None:
+def replace_(
+    root: Path, *, bad: str, spare: str, approved_by: str, reason: str, dry_run: bool, as_json: bool
+) -> None:  # fmt: skip
     """Put a spare in the place of a bad node: fleet file, Slurm, ledger.
 
     The spare is proven first: it runs the environment that is asked for, equals its lock, image included, and is
@@ -204,9 +214,9 @@ def replace_(root: Path, *, bad: str, spare: str, approved_by: str, reason: str,
             controllerlock.describe(lock, {"actor": approved_by, "environment": f"{spare} in the place of {bad}"})
             unfinished = nodereplace.begun(ledger, bad, spare)
             if unfinished and sha256(site.fleet_path.read_bytes()) == unfinished.fleet_after:
-                click.echo("going on with what was begun: the fleet file has it already")
+                click.echo("going on with what was begun: the fleet file has it already", err=as_json)
                 if not dry_run:
-                    _done(nodereplace.finish(site, ledger, slurm, unfinished), bad, spare)
+                    _done(nodereplace.finish(site, ledger, slurm, unfinished), bad, spare, as_json=as_json)
                 return
             known = slurm.nodes()
             planned = swap(
@@ -217,7 +227,7 @@ def replace_(root: Path, *, bad: str, spare: str, approved_by: str, reason: str,
             (health,) = OverSsh(site).look([spare])
             why = refusals(site.fleet, world, known, bad=bad, spare=spare, verified=verified, health=health)
             for group, hosts in planned.groups.items():
-                click.echo(f"group {group}: {hosts}")
+                click.echo(f"group {group}: {hosts}", err=as_json)
             if why:
                 raise Refused(f"{spare} does not take the place of {bad}:\n{told(why)}")
             if dry_run:
@@ -226,12 +236,15 @@ def replace_(root: Path, *, bad: str, spare: str, approved_by: str, reason: str,
                 site, ledger, slurm, planned, approved_by=approved_by, known=known,
                 reason=reason or known[bad].reason,
             )  # fmt: skip
-            _done(said, bad, spare)
+            _done(said, bad, spare, as_json=as_json)
         finally:
             controllerlock.release(lock)
 
 
-def _done(partitions: dict[str, str], bad: str, spare: str) -> None:
+def _done(partitions: dict[str, str], bad: str, spare: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"bad": bad, "spare": spare, "partitions": partitions})
+        return
     for name, nodes in partitions.items():
         click.echo(f"partition {name}: {nodes}")
     click.echo(
