@@ -30,6 +30,6 @@ def test_no_weather_and_no_kill_breaks_more_than_the_budget_and_the_batch_in_fli
 def test_the_seeds_kill_and_break(stories: dict[int, "Future[Story]"]) -> None:
     """Else the sentences above would hold of nothing."""
     told = [story.result() for story in stories.values()]
-    assert sum(run.killed for story in told for run in story.runs) >= len(told) // 3
-    assert sum(len(run.broken) for story in told for run in story.runs) >= len(told) // 2
+    assert sum(run.killed for story in told for run in story.runs) >= len(told) // 5
+    assert sum(len(run.broken) for story in told for run in story.runs) >= len(told) // 3
     assert any(story.policy["batch"] == 1 and story.runs[0].broken for story in told)
