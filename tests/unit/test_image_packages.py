@@ -30,7 +30,7 @@ from bedplate.model.faults import BadInput, Refused
 from bedplate.process import run
 from bedplate.sources import definition
 from unit.lock_sample import digest
-from unit.test_training_image import TRAINING, uv
+from unit.trainingenvironment import TRAINING, uv
 
 TORCH = "2.13.0a0+8145d630e8"
 EXPECTS = {"torch": TORCH, "megatron-core": "0.19.2", "cuda": "13.3.0", "nccl": "2.30.7-1+cuda13.3"}

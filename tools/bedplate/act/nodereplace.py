@@ -48,14 +48,14 @@ def replace(
 ) -> dict[str, str]:  # fmt: skip
     """Do what decide/nodeswap.py planned; Slurm's partitions as they are then."""
     bad, spare = planned.bad, planned.spare
+    after, moved = sha256(planned.text.encode()), partitions(known, bad, spare)
     body = {
         "bad": bad, "spare": spare, "approved_by": approved_by, "reason": reason, "groups": dict(planned.groups),
-        "fleet_before": sha256(site.fleet_path.read_bytes()), "fleet_after": sha256(planned.text.encode()),
-        "partitions": partitions(known, bad, spare),
+        "fleet_before": sha256(site.fleet_path.read_bytes()), "fleet_after": after, "partitions": moved,
     }  # fmt: skip
     ledger.append(Draft(REPLACING, (f"node:{bad}", f"node:{spare}"), body))
     write_whole(site.fleet_path, planned.text, mode=site.fleet_path.stat().st_mode & 0o777)
-    return finish(site, ledger, slurm, Begun(bad, spare, approved_by, str(body["fleet_after"]), body["partitions"]))
+    return finish(site, ledger, slurm, Begun(bad, spare, approved_by, after, moved))
 
 
 def finish(site: Site, ledger: Ledger, slurm: Partitions, found: Begun) -> dict[str, str]:
