@@ -12,7 +12,7 @@ from lab.places import Places
 from lab.run import on
 from lab.slurm import wait_for
 
-pytestmark = pytest.mark.lab(minutes=8)
+pytestmark = [pytest.mark.lab(minutes=8), pytest.mark.long]
 LAB_NODES = 8
 CTL = "ctl"
 IMAGES = "/var/lib/bedplate/images"

@@ -46,6 +46,7 @@ def test_its_own_tests_pass(environment: Path, tmp_path: Path) -> None:
     passes(environment, tmp_path, "not ranks")
 
 
+@pytest.mark.long
 def test_its_comparisons_of_eight_processes_its_controls_and_the_ends_of_a_run_pass(
     environment: Path, tmp_path: Path
 ) -> None:
