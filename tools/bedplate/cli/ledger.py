@@ -1,8 +1,8 @@
 """`bedplate ledger`: the record of all that happened; its commands are loaded when they are asked for."""
 
-import importlib
-
 import click
+
+from bedplate.cli.loading import Loading
 
 # name of the command -> module in this folder that has it; a question is answered in the time that its imports take
 COMMANDS = {
@@ -13,22 +13,7 @@ COMMANDS = {
 }  # fmt: skip
 
 
-class Commands(click.Group):
-    """Loads a command's module when it is asked for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"bedplate.cli.{COMMANDS[cmd_name]}")
-        command = getattr(module, f"{cmd_name}_" if cmd_name == "import" else cmd_name)
-        assert isinstance(command, click.Command)  # noqa: S101
-        return command
-
-
-@click.group(cls=Commands)
+@click.group(cls=Loading, modules=COMMANDS)
 def ledger() -> None:
     """Read the ledger: all that happened, in order.
 

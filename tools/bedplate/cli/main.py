@@ -1,6 +1,5 @@
 """`bedplate`: finds the commands in this folder and turns errors into exit codes."""
 
-import importlib
 import os
 import sys
 import traceback
@@ -9,6 +8,7 @@ from pathlib import Path
 import click
 
 from bedplate import __version__
+from bedplate.cli.loading import Loading
 from bedplate.model.faults import BadInput, BedplateError
 
 # name of the command -> module in this folder that has it under that name; a new command is a new file
@@ -21,22 +21,7 @@ COMMANDS = {
 }  # fmt: skip
 
 
-class Commands(click.Group):
-    """Loads a command's module when it is asked for: `bedplate --help` stays fast."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"bedplate.cli.{COMMANDS[cmd_name]}")
-        command = getattr(module, cmd_name)
-        assert isinstance(command, click.Command)  # noqa: S101
-        return command
-
-
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=Loading, modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--site",
     type=click.Path(file_okay=False, path_type=Path),

@@ -1,0 +1,30 @@
+"""Groups of commands that are loaded when they are asked for: help and errors stay fast."""
+
+import importlib
+import keyword
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+
+class Loading(click.Group):
+    """Takes a command out of its module when it is asked for.
+
+    modules: name of the command -> module in this folder that has it under that name, with _ where Python has the name.
+    """
+
+    def __init__(self, *args: Any, modules: Mapping[str, str], **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.modules = modules
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self.modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in self.modules:
+            return None
+        module = importlib.import_module(f"bedplate.cli.{self.modules[cmd_name]}")
+        command = getattr(module, f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name)
+        assert isinstance(command, click.Command)  # noqa: S101
+        return command
