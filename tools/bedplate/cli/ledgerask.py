@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from bedplate.cli.ledgernames import environments
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.decide.fold import Status
 from bedplate.decide.ledgerhistory import Change
@@ -36,23 +37,6 @@ def moment_of(said: str, option: str) -> str:
     except (ValueError, OverflowError) as fault:
         raise BadInput(f"{option} {said}: {fault} (write: 2026-11-02, 2026-11-02T09:00, 2h or 3d)") from fault
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def identities(word: str, names: dict[str, str]) -> set[str]:
-    """Identities that a name, NAME@DIGITS or the beginning of an identity means."""
-    name, _, digits = word.rpartition("@")
-    digits = digits.removeprefix("sha256:")
-    found = {identity for identity, known in names.items() if known == word}
-    if re.fullmatch(r"[0-9a-f]{4,64}", digits):
-        found |= {
-            identity
-            for identity, known in names.items()
-            if identity.removeprefix("sha256:").startswith(digits) and name in ("", known)
-        }
-    if not found:
-        known = ", ".join(sorted(set(names.values()))) or "none"
-        raise BadInput(f"{word}: the ledger knows no such environment (it knows: {known})")
-    return found
 
 
 @click.command
@@ -105,7 +89,7 @@ def who(root: Path, env: str, *, time: str | None, as_json: bool) -> None:
     """
     with Ledger.read(ledger_address(root)) as book, projection(book) as kept:
         names = kept.names()
-        wanted = identities(env, names)
+        wanted = environments(env, names)
         moment = None if time is None else kept.moment(book, moment_of(time, "--at"))
         until = None if moment is None else moment.event
         found = [(node, one) for node in kept.nodes() if (one := _last(kept, node, until)) and one.runs in wanted]

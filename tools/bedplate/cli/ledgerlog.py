@@ -1,7 +1,6 @@
 """`bedplate ledger log` and `show`: what happened, event by event."""
 
 import json
-import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
@@ -10,6 +9,7 @@ from pathlib import Path
 import click
 
 from bedplate.cli.ledgerask import moment_of
+from bedplate.cli.ledgernames import environments
 from bedplate.cli.output import json_option, print_json
 from bedplate.decide.chain import Judged
 from bedplate.ledger import story
@@ -115,7 +115,7 @@ def _wanted(
 ) -> Callable[[Event], bool]:
     """Whether an event passes every filter that was given."""
     about = None if nodes is None else {f"{story.NODE}{name}" for name in _expand(nodes)}
-    identities = None if env is None else _identities(env, names)
+    identities = None if env is None else environments(env, names, asked="--env ", elsewhere=True)
     start = None if since is None else moment_of(since, "--since")
 
     def wanted(event: Event) -> bool:
@@ -134,25 +134,6 @@ def _expand(nodes: str) -> list[str]:
         return expand(nodes)
     except ValueError as fault:
         raise BadInput(f"--nodes {nodes}: {fault} (write: n[1-4,7])") from fault
-
-
-def _identities(env: str, names: Mapping[str, str]) -> set[str]:
-    """Identities that a name or the beginning of an identity means; NAME@DIGITS, as `log` prints it, too."""
-    name, _, digits = env.rpartition("@")
-    digits = digits.removeprefix("sha256:")
-    found = {identity for identity, known in names.items() if known == env}
-    if re.fullmatch(r"[0-9a-f]{4,64}", digits):
-        found |= {
-            identity
-            for identity, known in names.items()
-            if identity.removeprefix("sha256:").startswith(digits) and name in ("", known)
-        }
-        if len(digits) == 64:  # noqa: PLR2004  a whole identity: also one whose lock was recorded elsewhere
-            found.add(f"sha256:{digits}")
-    if not found:
-        known = ", ".join(sorted(set(names.values()))) or "none"
-        raise BadInput(f"--env {env}: the ledger knows no such environment (it knows: {known})")
-    return found
 
 
 def _line(number: int, judged: Judged, names: Mapping[str, str]) -> str:
