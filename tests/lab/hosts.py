@@ -10,6 +10,7 @@ from pathlib import Path
 from bedplate.process import run
 from lab import machine
 from lab.controller import write
+from lab.nodepython import compile_once
 from lab.places import BRIDGE_ADDRESS, CHECKOUT, CONTROLLER, Places, address
 from lab.run import Inside
 
@@ -56,6 +57,7 @@ def furnish(root: Path, host: str, hosts: Iterable[str], authorized: str) -> str
     write(
         root / "etc/motd", f"This is {host}, a host of a Bedplate lab. GPU, driver and Fabric Manager are stand-ins.\n"
     )
+    compile_once(root)
     (root / "root/.ssh").mkdir(mode=0o700, parents=True, exist_ok=True)
     write(root / "root/.ssh/authorized_keys", authorized + "\n", mode=0o600)
     _, public = key_pair(root / "etc/ssh/ssh_host_ed25519_key", host)

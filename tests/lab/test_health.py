@@ -6,7 +6,7 @@ Slurm, systemd, chrony, journald, mounts and ssh are real; what GPUs and adapter
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from lab.steps import Steps
 pytestmark = pytest.mark.lab(minutes=6)
 NODES = node_names(8)  # n7 and n8 are spares
 PATIENCE_S = 1800  # a busy machine
+ROUNDS = 4
 
 
 def bedplate(*words: str, check: bool = True) -> Finished:
@@ -62,6 +63,17 @@ def drained() -> dict[str, str]:
             assert match, reason
             found[name] = match[1]
     return found
+
+
+def settles(expected: Mapping[str, str], *looked_at: str) -> None:
+    """Timer and service a few times over, as they run: a look that times out on a busy machine decides nothing."""
+    said = []
+    for _ in range(ROUNDS):
+        look(*looked_at)
+        said.append(service())
+        if (found := drained()) == expected:
+            return
+    raise AssertionError(f"drained: {found}, and not {dict(expected)}\n" + "\n".join(said))
 
 
 def events(kind: str) -> list[dict[str, object]]:
@@ -139,9 +151,8 @@ def test_each_fault_is_drained_for_with_its_check_first_and_gone_after_its_repai
     for name, (fault, _) in FAULTS.items():
         if name not in ("n1", "n6"):
             broken(fleet, name, fault, mend=True)
-    look(*(name for name in NODES if name != "n6"))
-    service()
-    assert drained() == {"n6": "kernel.xid"}, "the kernel of this boot still says that a GPU fell off the bus"
+    # The kernel of this boot still says that a GPU fell off the bus.
+    settles({"n6": "kernel.xid"}, *(name for name in NODES if name != "n6"))
     idle(*(name for name in NODES if name != "n6"))
 
 
@@ -184,8 +195,11 @@ def test_a_full_disk_drains_and_what_others_drained_stays(fleet: Places) -> None
     assert node("n2")[1] == "rma 4711: fan"
     broken(fleet, "n1", "data-full", mend=True)
     broken(fleet, "n2", "remap-pending", mend=True)
-    look("n1", "n2")
-    service()
+    for _ in range(ROUNDS):
+        look("n1", "n2")
+        service()
+        if "DRAIN" not in node("n1")[0]:
+            break
     idle("n1")
     assert node("n2")[1] == "rma 4711: fan", "and it does not return what it did not drain"
     shell(SERVICES_HOST, "scontrol update nodename=n2 state=resume")
@@ -212,8 +226,7 @@ def test_a_spare_takes_the_place_of_a_bad_node_once_it_is_proven(fleet: Places) 
     (event,) = events("node.replaced")
     assert event["body"]["approved_by"] == "ann"  # type: ignore[index]
     broken(fleet, "n3", "remap-pending", mend=True)
-    look("n3")
-    service()
+    settles({}, "n3")
     idle("n3")
 
 
@@ -239,9 +252,7 @@ def test_four_of_eight_with_one_fault_stop_it_and_a_service_killed_with_9_knows_
         broken(fleet, name, "remap-pending", mend=True)
     look(*names)
     bedplate("health", "resume", "--approved-by", "ann", "--reason", "the limit was wrong")
-    service()
-    assert drained() == {"n5": "ib.state"}
+    settles({"n5": "ib.state"}, *NODES[:5])
     broken(fleet, "n5", "port-down", mend=True)
-    look("n5")
-    service()
+    settles({}, "n5")
     idle(*NODES)
