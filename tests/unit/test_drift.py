@@ -402,8 +402,9 @@ def test_a_node_may_be_another_after_a_step_and_is_what_it_was_when_a_gate_held_
         event(1, "batch.admitted", "n1", "n2", "n3"), event(2, "step.ended", "n1", "n2"), event(3, "node.done", "n1"),
         event(4, "node.verified", "n1"), event(5, "batch.admitted", "n1", "n3"), event(6, "batch.held", "n1", "n3"),
         event(7, "drift.none", "n1"), event(8, "node.collected", "n1"), event(9, "image.placed", "n4"),
+        event(10, "image.collected", "n5"),
     ]  # fmt: skip
-    assert last_changes(events) == {"n1": 3, "n2": 2, "n3": 1, "n4": 9}
+    assert last_changes(events) == {"n1": 3, "n2": 2, "n3": 1, "n4": 9, "n5": 10}
 
 
 NAMES = ["libnuma1", DRIVER, "nvidia-fabricmanager-570", KERNEL, "libnvidia-x", "linux-image-amd64"]

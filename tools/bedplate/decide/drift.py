@@ -451,7 +451,7 @@ def groups(comparisons: Iterable[Comparison]) -> list[Group]:
     return sorted(found, key=lambda g: (LAYERS.index(g.layer) if g.layer else -1, g.known, g.item, g.found))
 
 
-CHANGES = frozenset({"step.ended", "node.done", "node.failed", "node.unreachable", "image.placed"})
+CHANGES = frozenset({"step.ended", "node.done", "node.failed", "node.unreachable", "image.placed", "image.collected"})
 
 
 def last_changes(events: Iterable[Event]) -> dict[str, int]:
