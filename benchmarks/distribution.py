@@ -4,7 +4,8 @@
 
 As root. A source and nodes in network namespaces of their own, every link limited both ways (tbf); each node is an ssh
 server with a directory of its own, and the engines are those of `bedplate image place`, hashes, syncs and renames
-included. Beside them, as far as they are installed: curl from one server, uftp, and sbcast in a Slurm of its own.
+included. Beside them, as far as they are installed: curl from one server, uftp, and sbcast in a Slurm of its own
+(slurmctld, slurmd, slurm-client, munge; started and ended here), with each width of its tree.
 
 The limit is size / link. Source bytes are what the source's interface sent, headers and all; "counted" is what
 the engine said. Nothing outside the namespaces is touched; they are gone afterwards.
@@ -13,7 +14,6 @@ the engine said. Nothing outside the namespaces is touched; they are gone afterw
 import argparse
 import hashlib
 import json
-import os
 import secrets
 import shutil
 import signal
@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,11 @@ from bedplate.act.distribution.engines import ENGINES  # noqa: E402
 from bedplate.act.distribution.payload import DIRECTORY, Delivery, Payload  # noqa: E402
 from bedplate.decide.distribution.engines import Engine  # noqa: E402
 from bedplate.decide.distribution.slowness import Patience  # noqa: E402
-from bedplate.process import run  # noqa: E402
+from bedplate.process import ProcessFailed, run  # noqa: E402
 from bedplate.ssh import Target  # noqa: E402
-from lab.links import Links  # noqa: E402
+from lab import linkslurm  # noqa: E402
+from lab.links import Links, started  # noqa: E402
+from lab.linkslurm import slurm  # noqa: E402
 from unit.sshd import run_with_sh, sshd  # noqa: E402
 
 PORT = 2222
@@ -61,9 +64,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Counted:
-    """Bytes that an engine says it sent; seconds from its start until the slowest node had the file in place."""
+    """Bytes that an engine says it sent, if it does; seconds from its start until the slowest node had the file."""
 
-    sent: int
+    sent: int | None
     seconds: float
 
 
@@ -101,9 +104,10 @@ class Bench:
             seconds = counted.seconds
         wanted = hashlib.sha256(self.file.read_bytes()).digest()
         right = sum(wanted in _digests(self.disk(node)) for node in self.links.nodes)
+        said = None if counted is None or counted.sent is None else round(counted.sent / self.size, 2)
         return Line(
-            way, round(seconds, 1), round(seconds / self.limit_s, 2), round(sent / self.size, 2),
-            None if counted is None else round(counted.sent / self.size, 2), right, len(self.links.nodes),
+            way, round(seconds, 1), round(seconds / self.limit_s, 2), round(sent / self.size, 2), said, right,
+            len(self.links.nodes),
         )  # fmt: skip
 
 
@@ -180,20 +184,6 @@ def servers(bench: Bench) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def started(argv: Sequence[str], **options: Any) -> Iterator["subprocess.Popen[bytes]"]:
-    """A program that runs until the end of the block."""
-    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True, **options) as process:
-        try:
-            yield process
-        finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-
-
 # --- what else there is ---------------------------------------------------------------------------
 
 
@@ -266,6 +256,21 @@ def uftp(bench: Bench) -> None:
         run(links.inside(links.source, sender), check=False, timeout_s=900)
 
 
+def sbcast(bench: Bench, *options: str) -> Counted:
+    """Slurm's own: a tree that waits for all nodes at each block. The seconds are its own, without the allocation."""
+    links, folder = bench.links, bench.folder / "slurm"
+    shutil.rmtree(folder, ignore_errors=True)
+    # sbcast returns when each node has written the last block.
+    timed = 'began=$(date +%s.%N) && sbcast "$@" && echo "$began $(date +%s.%N)"'
+    target = folder / "here" / bench.file.name
+    argv = ["salloc", "-Q", "-N", str(len(links.nodes)), "sh", "-c", timed, "sh", "--force", *options]
+    with slurm(links, {node: bench.disk(node) for node in links.nodes}, folder) as environment:
+        inside = links.inside(links.source, [*argv, bench.file, target])
+        done = run(inside, env=environment, cwd=Path("/"), timeout_s=900)
+    began, ended = map(float, done.out.split())
+    return Counted(None, ended - began)
+
+
 def main() -> None:
     """Measure, print."""
     if sys.argv[1:2] == ["--serve"]:
@@ -299,27 +304,41 @@ def main() -> None:
 
 
 def measure(bench: Bench, only: Sequence[str], runs: int) -> list[Line]:
-    ways: dict[str, tuple[str | None, Callable[[], Counted | None]]] = {
-        "naive": ("curl", lambda: naive(bench)),
-        "ssh": (None, lambda: engine(bench, Engine.SSH)),
-        "http": (None, lambda: engine(bench, Engine.HTTP)),
-        "torrent": (None, lambda: engine(bench, Engine.TORRENT)),
-        "uftp": ("uftp", lambda: uftp(bench)),
+    ways: dict[str, tuple[Callable[[], list[str]], Callable[[], Counted | None]]] = {
+        "naive": (lambda: _lacking("curl"), lambda: naive(bench)),
+        "ssh": (list, lambda: engine(bench, Engine.SSH)),
+        "http": (list, lambda: engine(bench, Engine.HTTP)),
+        "torrent": (list, lambda: engine(bench, Engine.TORRENT)),
+        "uftp": (lambda: _lacking("uftp", "uftpd"), lambda: uftp(bench)),
+        "sbcast": (linkslurm.missing, lambda: sbcast(bench)),
+        "sbcast --compress": (linkslurm.missing, lambda: sbcast(bench, "--compress")),
+        **{
+            f"sbcast --fanout={width}": (linkslurm.missing, partial(sbcast, bench, f"--fanout={width}"))
+            for width in (2, 1)
+        },
     }
     lines = []
-    for way, (program, act) in ways.items():
-        if only and way not in only:
+    for way, (lacking, act) in ways.items():
+        if only and way.partition(" ")[0] not in only:
             continue
-        if program and shutil.which(program) is None:
-            print(f"{way}: not measured, there is no {program}", file=sys.stderr)
+        if names := lacking():
+            print(f"{way}: not measured, there is no {', '.join(names)}", file=sys.stderr)
             continue
         found = []
-        for _ in range(runs):
-            found.append(bench.measure(way, act))
-            print(f"{way}: {found[-1].seconds} s", file=sys.stderr)
+        try:
+            for _ in range(runs):
+                found.append(bench.measure(way, act))
+                print(f"{way}: {found[-1].seconds} s", file=sys.stderr)
+        except (ProcessFailed, TimeoutError) as fault:
+            print(f"{way}: not measured: {str(fault).splitlines()[0]}", file=sys.stderr)
+            continue
         middle = statistics.median_low(line.seconds for line in found)
         lines.append(next(line for line in found if line.seconds == middle))
     return lines
+
+
+def _lacking(*programs: str) -> list[str]:
+    return [program for program in programs if shutil.which(program) is None]
 
 
 def show(lines: list[Line], *, bench_limit: float, as_json: bool) -> None:

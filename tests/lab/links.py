@@ -5,10 +5,13 @@ No loss and no delay: netem is not in every kernel. Nobody has a way out, and na
 
 import os
 import shutil
-from collections.abc import Sequence
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from bedplate.process import run
 
@@ -91,3 +94,17 @@ class Links:
         for node in ["br", self.source, *self.nodes]:
             run(["ip", "netns", "del", self.namespace(node)], check=False)
             shutil.rmtree(Path("/etc/netns") / self.namespace(node), ignore_errors=True)
+
+
+@contextmanager
+def started(argv: Sequence[str | Path], **options: Any) -> Iterator["subprocess.Popen[bytes]"]:
+    """A program that runs until the end of the block."""
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True, **options) as process:
+        try:
+            yield process
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
