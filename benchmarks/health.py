@@ -1,12 +1,13 @@
 """What it costs to ask a fleet how it is: one agent a node, against the same checks as one testinfra command each.
 
-    python benchmarks/health.py [--nodes 40] [--fan-out 660] [--width 96] [--repeat 3] [--json]
+    python benchmarks/health.py [--nodes 40] [--fan-out 660] [--width 96] [--repeat 3] [--way NAME]... [--json]
     python benchmarks/health.py --site SITE --hosts n[1-40] [...]      real hosts of a site, over their own sshd
 
 Nodes are ssh servers on loopback in this process tree, with stand-ins for nvidia-smi and journalctl; both ways ask
-them over real ssh, and judge the same answers by the same parsers and checks. "agent" is one connection and one
-command a node; "testinfra" is a command for each probe of each check, as tests of their own ask, through testinfra's
-ssh backend as it comes, which connects for each command (--shared: once a node), as many nodes at once.
+them over real ssh, and judge the same answers by the same parsers and checks, as many nodes at once. "agent" is one
+connection and one command a node; "testinfra" is a command for each probe of each check, as tests of their own ask,
+through testinfra's ssh backend as it comes, which connects for each command; "shared" is that with a ControlPath, so
+that a node is connected to once. Neither starts pytest, nor waits a second between two looks, as the agent does.
 
 With --hosts the nodes are those of a site (tests/lab/healthbaseline gives lab nodes answers), and everything is asked
 that their profiles do not skip: the agent as it is, against a command for each probe of each passive check. What the
@@ -49,6 +50,7 @@ from unit.sshd import run_with_sh, sshd  # noqa: E402
 
 BASE = "base-b200-580"
 PROBES = ("journal", "smi", "nvlink_status", "nvlink_errors", "topology", "smi_again")
+WAYS = ("agent", "testinfra", "shared")
 COMMANDS = {
     "journal": "journalctl", "smi": "nvidia-smi -q -x", "nvlink_status": "nvidia-smi nvlink -s",
     "nvlink_errors": "nvidia-smi nvlink -e", "topology": "nvidia-smi topo -m",
@@ -72,7 +74,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--fan-out", type=int, default=660, help="nodes of the fan-out alone; 0: leave it out")
     parser.add_argument("--width", type=int, default=96)
     parser.add_argument("--repeat", type=int, default=3, help="pairs of runs; figures are medians")
-    parser.add_argument("--shared", action="store_true", help="testinfra with one connection a node (ControlPath)")
+    parser.add_argument("--way", action="append", choices=WAYS, help="only these; default: all of them")
     parser.add_argument("--directory")
     parser.add_argument("--site", type=Path, help="with --hosts: whose nodes")
     parser.add_argument("--hosts", metavar="NODESET", help="real nodes instead of simulated ones")
@@ -131,6 +133,21 @@ def with_agent(targets: list[Target], programs: Path, width: int) -> list[str]:
     return [str(json.loads(answer.out)["verdict"]) if answer.ok else answer.why for answer in answers]
 
 
+@contextmanager
+def host_of(target: Target, *, shared: bool) -> Iterator[Any]:
+    """A node as testinfra sees it; its connection, where it has one of its own, ends with the block."""
+    options = f"-o UserKnownHostsFile={target.known_hosts} -o IdentitiesOnly=yes -o BatchMode=yes"
+    with tempfile.TemporaryDirectory(prefix="ssh-") as folder:
+        path = f"{folder}/{target.name}"
+        yield testinfra.get_host(
+            f"ssh://{target.user}@{target.address}:{target.port}", ssh_identity_file=str(target.identity_file),
+            ssh_extra_args=options, timeout=60, **({"controlpath": path} if shared else {}),
+        )  # fmt: skip
+        if shared:
+            words = ["ssh", "-o", f"ControlPath={path}", "-O", "exit", target.address]
+            subprocess.run(words, check=True, capture_output=True)
+
+
 def with_testinfra(targets: list[Target], programs: Path, width: int, *, shared: bool = False) -> list[str]:
     """One command for each check that the agent makes of these probes: a test of its own asks for itself."""
     from bedplate_agent.registry import every  # noqa: PLC0415
@@ -139,16 +156,11 @@ def with_testinfra(targets: list[Target], programs: Path, width: int, *, shared:
     wanted = profile()
 
     def one(target: Target) -> str:
-        place = f"ssh://{target.user}@{target.address}:{target.port}"
-        options = f"-o UserKnownHostsFile={target.known_hosts} -o IdentitiesOnly=yes -o BatchMode=yes"
-        path = {"controlpath": str(programs / f"{target.name}.%C")} if shared else {}
-        host = testinfra.get_host(
-            place, ssh_identity_file=str(target.identity_file), ssh_extra_args=options, timeout=60, **path
-        )
         raws = {}
-        for probe in asked:
-            done = host.run(f"PATH={programs}:$PATH LC_ALL=C {COMMANDS[probe]}")
-            raws[probe] = Raw("done", done.stdout, done.stderr, done.rc)
+        with host_of(target, shared=shared) as host:
+            for probe in asked:
+                done = host.run(f"PATH={programs}:$PATH LC_ALL=C {COMMANDS[probe]}")
+                raws[probe] = Raw("done", done.stdout, done.stderr, done.rc)
         return str(judged(raws, wanted, ["passive"], "r").verdict)
 
     with ThreadPoolExecutor(width) as pool:
@@ -156,9 +168,12 @@ def with_testinfra(targets: list[Target], programs: Path, width: int, *, shared:
 
 
 def site_ways(
-    site_root: Path, hosts: str, width: int
-) -> tuple[int, dict[str, Callable[[], list[str]]], dict[str, int]]:
-    """How many nodes; both ways over the sshd of real hosts, each with a verdict a node; commands of each way."""
+    site_root: Path, hosts: str, width: int, node_cpu_s: list[float]
+) -> tuple[int, dict[str, Callable[[], list[str]]], int]:
+    """How many nodes; the ways over the sshd of real hosts, each with a verdict a node; commands a node of testinfra.
+
+    node_cpu_s gets what each run of the agent took on its node.
+    """
     from bedplate.cli.names import node_names  # noqa: PLC0415
     from bedplate.observe.health import profiles  # noqa: PLC0415
     from bedplate.sources.site import open_site  # noqa: PLC0415
@@ -190,50 +205,63 @@ def site_ways(
         def sent(name: str) -> bytes:
             return message({"profile": known[name], "classes": ["passive"], "run": "r"})
 
-        answers = run_everywhere(targets, COMMAND, stdin=sent, width=width, timeout_s=600)
+        answers = list(run_everywhere(targets, COMMAND, stdin=sent, width=width, timeout_s=600))
+        node_cpu_s.extend(json.loads(answer.out)["cpu_ms"] / 1000 for answer in answers if answer.ok)
         return [str(json.loads(answer.out)["verdict"]) if answer.ok else answer.why for answer in answers]
 
-    def testinfra_way() -> list[str]:
+    def testinfra_way(*, shared: bool) -> list[str]:
         def one(target: Target) -> str:
-            options = f"-o UserKnownHostsFile={target.known_hosts} -o IdentitiesOnly=yes -o BatchMode=yes"
-            host = testinfra.get_host(
-                f"ssh://{target.user}@{target.address}:{target.port}",
-                ssh_identity_file=str(target.identity_file),
-                ssh_extra_args=options,
-                timeout=60,
-            )
-            said = {host.run(command).stdout.strip() for command in commands}
+            with host_of(target, shared=shared) as host:
+                said = {host.run(command).stdout.strip() for command in commands}
             return "PASS" if said == {"PASS"} else f"{target.name}: {sorted(said)}"
 
         with ThreadPoolExecutor(width) as pool:
             return list(pool.map(one, targets))
 
-    counts = {"agent": len(names), "testinfra": len(names) * len(commands)}
-    return len(names), {"agent": agent_way, "testinfra": testinfra_way}, counts
+    ways: dict[str, Callable[[], list[str]]] = {
+        "agent": agent_way, "testinfra": partial(testinfra_way, shared=False),
+        "shared": partial(testinfra_way, shared=True),
+    }  # fmt: skip
+    return len(names), ways, len(commands)
 
 
 def measure_site(given: argparse.Namespace) -> dict[str, Any]:
-    count, ways, commands = site_ways(given.site, given.hosts, given.width)
-    found: dict[str, Any] = {"nodes": count, "width": given.width, "cores": os.cpu_count()}
-    pairs: list[dict[str, Any]] = []
+    node_cpu_s: list[float] = []
+    count, ways, commands = site_ways(given.site, given.hosts, given.width, node_cpu_s)
+    rounds: list[dict[str, Any]] = []
     for _ in range(given.repeat):
-        pair = {}
-        for name, way in ways.items():
-            wall, used, verdicts = timed(way)
-            if verdicts != ["PASS"] * count:
-                raise SystemExit(f"{name}: not every node passed: {sorted(set(verdicts))}")
-            pair[name] = {"wall_s": wall, "cpu_s": used, "commands": commands[name]}
-        pairs.append(pair)
-    return found | summed(pairs)
+        rounds.append({})
+        for name in given.way or WAYS:
+            wall, used, verdicts = timed(ways[name])
+            passed(name, verdicts, count)
+            asked = count if name == "agent" else count * commands
+            rounds[-1][name] = {"wall_s": wall, "cpu_s": used, "commands": asked}
+    return (
+        circumstances(given, count) | summed(rounds)
+        | {"node_cpu_s": {"median": statistics.median(node_cpu_s), "most": max(node_cpu_s)} if node_cpu_s else {}}
+    )  # fmt: skip
 
 
-def summed(pairs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Medians of both ways, and of the pairs' ratios."""
+def circumstances(given: argparse.Namespace, nodes: int) -> dict[str, Any]:
+    load = os.getloadavg()[0]
+    return {"nodes": nodes, "width": given.width, "cores": os.cpu_count(), "load_at_the_start": load}
+
+
+def passed(way: str, verdicts: list[str], nodes: int) -> None:
+    if verdicts != ["PASS"] * nodes:
+        raise SystemExit(f"{way}: not every node passed: {sorted(set(verdicts))}")
+
+
+def summed(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    """Medians of each way, and of the ratios within a round to the agent's."""
     found = {
-        name: {key: statistics.median(pair[name][key] for pair in pairs) for key in pairs[0][name]} for name in pairs[0]
+        name: {key: statistics.median(each[name][key] for each in rounds) for key in rounds[0][name]}
+        for name in rounds[0]
     }
-    keys = ("wall_s", "cpu_s", "commands")
-    ratio = {key: statistics.median(pair["testinfra"][key] / pair["agent"][key] for pair in pairs) for key in keys}
+    ratio = {
+        name: {key: statistics.median(each[name][key] / each["agent"][key] for each in rounds) for key in found[name]}
+        for name in found if name != "agent" and "agent" in found
+    }  # fmt: skip
     return found | {"ratio": ratio}
 
 
@@ -253,19 +281,20 @@ def cpu() -> float:
 
 def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     programs = write_standins(folder / "node", BASE)
-    found: dict[str, Any] = {"nodes": given.nodes, "width": given.width, "cores": os.cpu_count()}
-    pairs: list[dict[str, Any]] = []
+    found = circumstances(given, given.nodes)
+    ways: dict[str, Callable[..., list[str]]] = {
+        "agent": with_agent, "testinfra": with_testinfra, "shared": partial(with_testinfra, shared=True),
+    }  # fmt: skip
+    rounds: list[dict[str, Any]] = []
     with servers(folder / "ssh", given.nodes) as (targets, counted):
         for _ in range(given.repeat):
-            pair = {}
-            for name, way in (("agent", with_agent), ("testinfra", partial(with_testinfra, shared=given.shared))):
+            rounds.append({})
+            for name in given.way or WAYS:
                 counted.commands = 0
-                wall, used, verdicts = timed(lambda way=way: way(targets, programs, given.width))  # type: ignore[misc]
-                if verdicts != ["PASS"] * given.nodes:
-                    raise SystemExit(f"{name}: not every node passed: {sorted(set(verdicts))}")
-                pair[name] = {"wall_s": wall, "cpu_s": used, "commands": counted.commands}
-            pairs.append(pair)
-    found |= summed(pairs)
+                wall, used, verdicts = timed(partial(ways[name], targets, programs, given.width))
+                passed(name, verdicts, given.nodes)
+                rounds[-1][name] = {"wall_s": wall, "cpu_s": used, "commands": counted.commands}
+    found |= summed(rounds)
     found["start_ms"] = start(folder, given.repeat)
     found["passive_cpu_s"] = passive(programs)
     if given.fan_out:
@@ -301,15 +330,18 @@ def passive(programs: Path) -> float:
 
 
 def table(found: dict[str, Any]) -> str:
-    agent_, other, ratio = found["agent"], found["testinfra"], found["ratio"]
+    ways = [name for name in WAYS if name in found]
+    load = f"load {found['load_at_the_start']:.1f} at the start"
     rows = [
-        f"{found['nodes']} nodes, {found['width']} at once, {found['cores']} cores; medians",
-        f"{'':24}{'agent':>12}{'testinfra':>12}{'ratio':>10}",
-        *(
-            f"{title:24}{agent_[key]:12.1f}{other[key]:12.1f}{ratio[key]:9.1f}x"
-            for key, title in (("commands", "remote commands"), ("wall_s", "wall, s"), ("cpu_s", "CPU of this side, s"))
-        ),
+        f"{found['nodes']} nodes, {found['width']} at once, {found['cores']} cores, {load}; medians",
+        f"{'':24}" + "".join(f"{name:>20}" for name in ways),
     ]
+    for key, title in (("commands", "remote commands"), ("wall_s", "wall, s"), ("cpu_s", "CPU of this side, s")):
+        cells = [f"{found[name][key]:.1f}" + _times(found["ratio"].get(name), key) for name in ways]
+        rows.append(f"{title:24}" + "".join(f"{cell:>20}" for cell in cells))
+    if found.get("node_cpu_s"):
+        used = found["node_cpu_s"]
+        rows.append(f"the agent's CPU on a node: {used['median']:.2f} s, {used['most']:.2f} s at most")
     if "start_ms" in found:
         rows += [
             f"the agent starts in {found['start_ms']['agent']:.0f} ms, Python in {found['start_ms']['python']:.0f} ms",
@@ -319,6 +351,10 @@ def table(found: dict[str, Any]) -> str:
         out = found["fan_out"]
         rows.append(f"fan-out alone, {out['nodes']} nodes: {out['wall_s']:.1f} s, {out['cpu_s']:.1f} s of CPU")
     return "\n".join(rows)
+
+
+def _times(ratio: dict[str, float] | None, key: str) -> str:
+    return f" ({ratio[key]:.1f}x)" if ratio else ""
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bedplate_agent.check import Check, evaluate
 from bedplate_agent.facts import Facts, Unreadable, understood
-from bedplate_agent.parse import PARSERS
+from bedplate_agent.parse import PARSERS, parser
 from bedplate_agent.parse.text import NotUnderstood
 from bedplate_agent.probe import Probe, Raw
 from bedplate_agent.probes import probes
@@ -177,10 +177,10 @@ def test_no_answer_with_decimal_commas_passes(probe: str) -> None:
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.binary(max_size=400), parser=st.sampled_from(sorted(PARSERS)))
-def test_parsers_raise_nothing_but_that_they_did_not_understand(data: bytes, parser: str) -> None:
+@given(data=st.binary(max_size=400), probe=st.sampled_from(sorted(PARSERS)))
+def test_parsers_raise_nothing_but_that_they_did_not_understand(data: bytes, probe: str) -> None:
     with suppress(NotUnderstood):
-        PARSERS[parser](data.decode("utf-8", "replace") + "\n")
+        parser(probe)(data.decode("utf-8", "replace") + "\n")
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,6 +1,7 @@
 """The runner: deadlines that hold, groups that end, drivers that are asked once, one run at a time."""
 
 import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -12,9 +13,11 @@ import pytest
 
 from bedplate.act.healthmark import SCRIPT
 from bedplate.observe.agentfile import agent, agent_sha256
+from bedplate.observe.health import COMMAND, message
 from bedplate_agent import readers, recording, runner
 from bedplate_agent.command import HISTORY_LOOKS, dealt_with, look, may_load, remember
-from bedplate_agent.parse import PARSERS
+from bedplate_agent.judging import chosen
+from bedplate_agent.parse import parser
 from bedplate_agent.parse.host import parse_history
 from bedplate_agent.probe import ABSENT, ACTIVE, DONE, DRIVER, LATE, LOG, SERVICES, SYSFS, UNASKED, Probe, Raw
 from bedplate_agent.profile import Profile
@@ -163,7 +166,7 @@ def test_the_sites_own_checks_run_one_after_the_other_in_one_time(
     (tmp_path / "50-not-a-program").write_text("neither")
     (tmp_path / "50-not-a-program").chmod(0o755)
     raw = run([Probe("site", SERVICES, 60, reader="site", foreign=True)])["site"]
-    found = PARSERS["site"](raw.out)
+    found = parser("site")(raw.out)
     assert list(found) == ["10-fine", "20-fans", "30-hangs", "40-late", "50-not-a-program"]
     assert found["20-fans"] == (3, "fan 3 stands still")
     assert found["30-hangs"][0] is None
@@ -199,7 +202,7 @@ def test_nccls_configuration_is_read_as_nccl_does(
     monkeypatch.setattr(readers, "NCCL_CONF", str(tmp_path / "nccl.conf"))
     if text is not None:
         (tmp_path / "nccl.conf").write_text(text)
-    assert PARSERS["nccl_conf"](readers.listing(readers.nccl_conf())) == settings
+    assert parser("nccl_conf")(readers.listing(readers.nccl_conf())) == settings
 
 
 def test_counters_of_an_earlier_look_are_remembered_each_half_hour_of_one_boot(
@@ -263,9 +266,10 @@ def test_the_agent_is_the_same_bytes_each_time_it_is_built() -> None:
 
 
 def pythons() -> list[str]:
-    """The oldest Python that nodes have, where there is one, and ours."""
+    """Ours, and older ones that nodes have, where they are: what is compiled for ours is nothing to them."""
     old = sorted(Path("/root/.pyenv/versions").glob("3.10.*/bin/python3.10")) if os.access("/root", os.X_OK) else []
-    return [sys.executable, *(str(path) for path in [Path("/usr/bin/python3.10"), *old] if path.exists())]
+    others = [Path("/usr/bin/python3.10"), Path("/usr/bin/python3.11"), *old]
+    return [sys.executable, *(str(path) for path in others if path.exists())]
 
 
 @pytest.mark.parametrize("python", pythons())
@@ -277,6 +281,20 @@ def test_the_file_runs_alone_and_judges_as_the_checkout_does(tmp_path: Path, pyt
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("FAIL   gpu.remap_pending gpu3: a remapped row waits for a reset  [reset]\n")
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_what_bedplate_health_sends_is_the_same_agent_for_each_python(tmp_path: Path, python: str) -> None:
+    asked = {
+        "profile": replay("base-b200-580").profile, "classes": ["slow"], "run": "r", "lock": str(tmp_path / "lock"),
+        "path": str(tmp_path),
+    }  # fmt: skip
+    program(tmp_path / "ipmitool", "#!/bin/sh\nexit 1\n")
+    command = COMMAND.replace("python3", python, 1)
+    done = subprocess.run(["sh", "-c", command], input=message(asked), capture_output=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = {finding["check"]: finding["verdict"] for finding in json.loads(done.stdout)["findings"]}
+    assert told == {check.id: "ERROR" for check in chosen(["slow"])}
 
 
 @pytest.mark.parametrize("words", [["walk"], ["run"], ["run", "--profile"], ["run", "--colour", "red"], []])

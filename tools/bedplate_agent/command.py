@@ -264,8 +264,6 @@ def _turn(lock: str) -> int | None:
 
 def serve(request: dict[str, Any]) -> None:
     """One question of a controller: {"profile", "classes", "run", "raws": whether to send them back}."""
-    from bedplate_agent import recording  # noqa: PLC0415
-
     result, raws = look(
         request["profile"], request["classes"], request["run"],
         lock=request.get("lock", LOCK), path=request.get("path", ""),
@@ -276,5 +274,7 @@ def serve(request: dict[str, Any]) -> None:
         "cpu_ms": int(1000 * sum(usage[:4])),
     }  # fmt: skip
     if request.get("raws"):
+        from bedplate_agent import recording  # noqa: PLC0415
+
         document["raws"] = recording.as_document(raws)
     sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from bedplate_agent.parse import PARSERS
+from bedplate_agent.parse import parser
 from bedplate_agent.parse.text import NotUnderstood
 from bedplate_agent.probe import ABANDONED, ABSENT, DONE, DRIVER, LATE, UNASKED, Probe, Raw
 
@@ -101,11 +101,6 @@ def understood(probe: Probe, raw: Raw) -> Any:
         return parser(probe.id)(raw.out)
     except NotUnderstood as fault:
         raise Unreadable(f"{what}: {plain(str(fault))}") from fault
-
-
-def parser(probe: str) -> Callable[[str], Any]:
-    """The parser of a probe; those of one for each path have the part before the colon in common."""
-    return PARSERS[probe.partition(":")[0]]
 
 
 def plain(text: str, longest: int = 200) -> str:

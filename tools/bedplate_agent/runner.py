@@ -9,6 +9,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import select
 import signal
 import sys
 import time
@@ -57,6 +59,10 @@ class Child:
         self.pid = os.fork()
         if self.pid == 0:
             self._become(path)
+        try:
+            self.ending = os.pidfd_open(self.pid)
+        except OSError:  # before Linux 5.3, or in a sandbox
+            self.ending = -1
 
     def _become(self, path: str) -> NoReturn:
         try:
@@ -65,8 +71,6 @@ class Child:
             for source, target in ((nothing, 0), (self.out, 1), (self.err, 2)):
                 os.dup2(source, target)
             os.closerange(3, 256)  # a child that is stuck for ever must not hold the ssh connection or a lock
-            import resource  # noqa: PLC0415
-
             resource.setrlimit(resource.RLIMIT_FSIZE, (OUTPUT_BYTES, OUTPUT_BYTES))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             environment = {"PATH": path, "LC_ALL": "C", "LANGUAGE": "", "HOME": "/root", "TZ": "UTC"}
@@ -107,8 +111,9 @@ class Child:
     def _raw(self, state: str, code: int | None, why: str = "") -> Raw:
         ms = int((time.monotonic() - self.began) * 1000)
         raw = Raw(state, self._text(self.out), self._text(self.err), code, ms, why)
-        os.close(self.out)
-        os.close(self.err)
+        for handle in (self.out, self.err, self.ending):
+            if handle >= 0:
+                os.close(handle)
         if state == LATE:  # the rest of its group, which may have outlived it
             with suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -167,5 +172,17 @@ def _stage(waiting: list[Probe], raws: dict[str, Raw], end: float, path: str, *,
                 raws[child.probe.id] = raw
                 if stop_when_stuck and raw.state in (LATE, ABANDONED):
                     stuck = " ".join(child.probe.argv)
-        if running:
+        _wait(running)
+
+
+def _wait(running: list[Child]) -> None:
+    """Until a child may have ended, or is past its deadline; who looks again and again takes time from who works."""
+    ready = select.poll()
+    for child in running:
+        if child.ending < 0:
             time.sleep(POLL_S)
+            return
+        ready.register(child.ending, select.POLLIN)
+    if running:
+        left_s = min(child.ends for child in running) - time.monotonic()
+        ready.poll(max(left_s, 0) * 1000 + 1)

@@ -12,7 +12,6 @@ from bedplate_agent.verdict import ERROR, FAIL, PASS, SEVERITY, SKIP, WARN, Find
 REASON_LENGTH = 60  # `sinfo -R` and Slurm's own tools cut longer ones
 PREFIX = "HC:"  # of the reasons of drains that are ours, and nobody else's
 RUN_LENGTH = 12
-_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd]")
 
 
 class Result(NamedTuple):
@@ -164,7 +163,8 @@ def summary(result: Result) -> dict[str, Any]:
 
 
 def _escaped(text: str) -> str:
-    clean = _NO_XML.sub("?", text)
+    # Compiled here and not above: it takes a tenth of the agent's start, and the agent on a node writes no XML.
+    clean = re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd]", "?", text)
     for letter, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("\n", "&#10;")):
         clean = clean.replace(letter, entity)
     return clean

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from bedplate.decide.healthexpect import expectation, of_node
 from bedplate.decide.healthresult import NoResult, lost, read
 from bedplate.model.faults import BadInput
-from bedplate.observe.agentfile import agent
+from bedplate.observe.agentfile import parcel
 from bedplate.observe.running import running
 from bedplate.sources.site import Site
 from bedplate.ssh import Answer, Target, run_everywhere
@@ -26,15 +25,24 @@ WIDTH = 96
 LOGIN_S = 40.0  # beyond the agent's own deadline: login, another run that has the node's lock, the way back
 # The agent comes on stdin and stays in memory: nothing is written on the node, and no version of it stays behind.
 BOOT = """
-import os, sys, zlib
+import gc, importlib.util, marshal, sys, zlib
 if sys.version_info < (3, 10): sys.exit("the agent needs Python 3.10, this is %d.%d" % sys.version_info[:2])
+gc.disable()
 line = sys.stdin.buffer
-size = int(line.readline())
-handle = os.memfd_create("bedplate-agent")
-with open(handle, "wb", closefd=False) as file: file.write(zlib.decompress(line.read(size)))
-sys.path.insert(0, "/proc/self/fd/%d" % handle)
+ours, plain = (line.read(int(line.readline())) for _ in range(2))
+same = ours[:4] == importlib.util.MAGIC_NUMBER
+modules = marshal.loads(zlib.decompress(ours[4:] if same else plain))
+class Parcel:
+    def find_spec(name, path=None, target=None):
+        if name in modules:
+            return importlib.util.spec_from_loader(name, Parcel, is_package=modules[name][0])
+    def create_module(spec):
+        return None
+    def exec_module(module):
+        code = modules[module.__name__][1]
+        exec(marshal.loads(code) if same else compile(code, module.__name__, "exec"), module.__dict__)
+sys.meta_path.insert(0, Parcel)
 import json
-import zlib
 from bedplate_agent.command import serve
 serve(json.load(line))
 """
@@ -139,13 +147,7 @@ def _answers(
 
 def message(request: Mapping[str, Any]) -> bytes:
     """What COMMAND reads: the agent, and a question."""
-    program = _packed()
-    return f"{len(program)}\n".encode() + program + json.dumps(request).encode()
-
-
-@cache
-def _packed() -> bytes:
-    return zlib.compress(agent(), 9)
+    return parcel() + json.dumps(request).encode()
 
 
 def _why(answer: Answer) -> str:
