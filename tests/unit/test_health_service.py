@@ -217,6 +217,32 @@ def test_five_percent_of_660_nodes_stop_it_and_two_percent_do_not(ledger: Ledger
     assert world.reasons == {}, "it drains nobody, and still returns whom it drained"
 
 
+def test_five_percent_of_660_that_fail_one_check_at_once_are_told_and_none_of_them_is_drained(ledger: Ledger) -> None:
+    world, told = World(FLEET), list[str]()
+    many = FLEET[100:133]
+    world.fails = dict.fromkeys(many, "host.time")
+    start(ledger, world, told).round()
+    assert world.reasons == {}
+    (message,) = told
+    assert message == (
+        "host.time newly fails on 33 nodes within 10 minutes: gpu[101-133]. Nothing more is drained until a person has "
+        "looked (more than 13 of 660)"
+    )
+    assert kinds(ledger, STOPPED, DRAINED) == [(STOPPED, "health:breaker")]
+    assert len(kinds(ledger, CHANGED)) == 33, "what was seen is recorded all the same"
+    for name in FLEET[:3]:  # it does not forget, whatever else fails, and whoever ends and starts it
+        world.later(1800)
+        world.fails[name] = "gpu.count"
+        start(ledger, world, told).round()
+    assert world.reasons == {}
+    assert len(told) == 1
+    resume(ledger, approved_by="ann", reason="NTP is back")
+    world.later(3600)
+    world.fails = {"gpu660": "ib.state"}
+    start(ledger, world, told).round()
+    assert world.asked == [("drain", "gpu660")]
+
+
 def test_nodes_that_come_slowly_within_ten_minutes_trip_it_as_well(ledger: Ledger) -> None:
     world, told = World(EIGHT), list[str]()
     service = start(ledger, world, told)
