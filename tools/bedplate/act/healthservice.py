@@ -8,13 +8,9 @@
 - One at a time for a ledger.
 """
 
-import fcntl
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from bedplate.decide import healthwatch
@@ -25,7 +21,7 @@ from bedplate.decide.healthfleet import compared
 from bedplate.decide.slurmnodes import SlurmNode
 from bedplate.ledger.store import Ledger
 from bedplate.model.event import Draft
-from bedplate.model.faults import BedplateError, Busy, NodesFailed, Refused
+from bedplate.model.faults import BedplateError, NodesFailed, Refused
 from bedplate.model.nodes import fold
 from bedplate_agent.sinks import PREFIX, Result, rows
 from bedplate_agent.verdict import PASS, WARN
@@ -197,21 +193,3 @@ def summary(state: Watch, known: Mapping[str, SlurmNode], fleet: int) -> str:
         f"at most {most(fleet)} may newly fail one check within ten minutes"
         + (f"; STOPPED, nothing is drained: {state.tripped}" if state.tripped else "")
     )
-
-
-@contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """One service for a ledger: a lock that ends with the process.
-
-    Raises:
-        Busy: another one runs.
-    """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Busy(f"another health service runs beside this ledger (it holds {path})") from None
-        yield
-    finally:
-        os.close(handle)

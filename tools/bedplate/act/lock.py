@@ -10,8 +10,6 @@
 """
 
 import contextlib
-import fcntl
-import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,11 +24,12 @@ from bedplate.decide.elf import NoPlugin, spank_abi
 from bedplate.decide.lockdoc import Image, LockDocument, Package, assemble, layers_of, lock_text, parse_lock
 from bedplate.decide.packages import PYXIS, SPANK_ABI, slurm
 from bedplate.decide.reference import parse_reference
+from bedplate.filelock import alone
 from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import identity, sha256
 from bedplate.model.environment import Environment
 from bedplate.model.event import Draft, Event
-from bedplate.model.faults import BadInput, BedplateError, Busy, Fault, Refused
+from bedplate.model.faults import BadInput, BedplateError, Fault, Refused
 from bedplate.model.layers import Layer
 from bedplate.process import run
 from bedplate.sources import checkout
@@ -468,19 +467,9 @@ def _locked_package(archive: Archive, package: Package, place: str) -> Iterator[
 # --- writing --------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def _one_writer(folder: Path) -> Iterator[None]:
+def _one_writer(folder: Path) -> contextlib.AbstractContextManager[None]:
     """Between reading the ledger and writing file and event nobody else may lock the same name."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            what = f"another process is writing a lock in {shown(folder)}: try again when it has ended"
-            raise Busy(what) from None
-        yield
-    finally:
-        os.close(handle)
+    return alone(folder, f"another process is writing a lock in {shown(folder)}: try again when it has ended")
 
 
 def of_event(event: Event) -> LockDocument:

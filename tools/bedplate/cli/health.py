@@ -16,12 +16,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bedplate import process
 from bedplate.act import healthservice
-from bedplate.act.healthservice import Looking, Service, alone
+from bedplate.act.healthservice import Looking, Service
 from bedplate.act.slurm import slurm_of
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.decide.healthevents import drafts
 from bedplate.decide.healthfleet import compared
+from bedplate.filelock import alone
 from bedplate.ledger.connection import path_of
 from bedplate.ledger.store import Ledger
 from bedplate.model.faults import BadInput, BedplateError, NodesFailed, Refused
@@ -169,8 +170,10 @@ def service(
     site = open_site(root)
     site.refuse_example("drain nodes")
     url = site.ledger_url
+    path = path_of(url).with_suffix(".health-service.lock")
+    busy = f"another health service runs beside this ledger: process {{pid}} holds {path}"
     with (
-        alone(path_of(url).with_suffix(".health-service.lock")) if not dry_run else nullcontext(),
+        alone(path, busy) if not dry_run else nullcontext(),
         Ledger.scratch(url) if dry_run else Ledger.open(url) as ledger,
     ):
         say = partial(click.echo, err=as_json)  # with --json the rounds are documents, and the words beside them

@@ -11,7 +11,6 @@ DIRECTORY/gnupg/      the keyring with the signing key, for its owner alone
 """
 
 import contextlib
-import fcntl
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
@@ -21,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from bedplate.decide.archive import checksum_text, checksums
+from bedplate.filelock import alone
 from bedplate.ledger.store import Ledger
 from bedplate.model.archive import ArchiveDefinition
 from bedplate.model.canonical import sha256
 from bedplate.model.event import Draft, Event
-from bedplate.model.faults import BadInput, Busy
+from bedplate.model.faults import BadInput
 from bedplate.sources.aptly import Aptly
 from bedplate.sources.files import write_whole
 from bedplate.sources.site import Site, shown
@@ -136,23 +136,18 @@ def working(site: Site, doing: str) -> Iterator[Place]:
 
 @contextlib.contextmanager
 def _one_at_a_time(place: Place) -> Iterator[None]:
-    try:
-        place.directory.mkdir(parents=True, exist_ok=True)
-        for name in ("aptly", "public/dists", "public/pool", "incoming", "files", "snapshots", "mirrors"):
-            (place.directory / name).mkdir(parents=True, exist_ok=True)
-        handle = os.open(place.directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as fault:
-        found = f"{fault.filename}: {fault.strerror}"
-        remedy = "run this on the archive's host, as the owner of its directory"
-        raise BadInput([place.definition.document.fault(("directory",), found, remedy)]) from fault
-    try:
+    busy = f"another process works on {place.directory}: try again when it has ended"
+    with contextlib.ExitStack() as held:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Busy(f"another process works on {place.directory}: try again when it has ended") from None
+            place.directory.mkdir(parents=True, exist_ok=True)
+            for name in ("aptly", "public/dists", "public/pool", "incoming", "files", "snapshots", "mirrors"):
+                (place.directory / name).mkdir(parents=True, exist_ok=True)
+            held.enter_context(alone(place.directory / ".lock", busy, mode=0o644))
+        except OSError as fault:
+            found = f"{fault.filename}: {fault.strerror}"
+            remedy = "run this on the archive's host, as the owner of its directory"
+            raise BadInput([place.definition.document.fault(("directory",), found, remedy)]) from fault
         yield
-    finally:
-        os.close(handle)
 
 
 def file_sha256(path: Path) -> str:

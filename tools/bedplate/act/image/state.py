@@ -2,21 +2,20 @@
 
 import contextlib
 import datetime
-import fcntl
 import hashlib
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bedplate import filelock
 from bedplate.decide import buildrecord
 from bedplate.decide.buildrecord import BuildRecord, Stage, read_record, record_text
 from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import identity
 from bedplate.model.event import Draft
-from bedplate.model.faults import BadInput, Busy, Fault
+from bedplate.model.faults import BadInput, Fault
 from bedplate.model.image import ImageDefinition
 from bedplate.model.layers import Layer
 from bedplate.sources.definition import DefinitionFiles, read_definition
@@ -135,22 +134,11 @@ def tell_ledger(site: Site, record: BuildRecord, stage: Stage) -> None:
             ledger.append(Draft(kind, (subject,), body))
 
 
-@contextlib.contextmanager
-def alone(site: Site, name: str) -> Iterator[None]:
-    """One process at a time for an image: builds/.NAME.lock, dropped by the kernel when its holder is gone."""
+def alone(site: Site, name: str) -> contextlib.AbstractContextManager[None]:
+    """One process at a time for an image: builds/.NAME.lock."""
     site.builds_path.mkdir(exist_ok=True)
-    handle = os.open(site.builds_path / f".{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pid = os.pread(handle, 20, 0).decode(errors="replace").strip()
-            raise Busy(f"image {name}: process {pid or '?'} is working on it: wait for its end") from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-        yield
-    finally:
-        os.close(handle)
+    busy = f"image {name}: process {{pid}} is working on it: wait for its end"
+    return filelock.alone(site.builds_path / f".{name}.lock", busy, mode=0o644)
 
 
 @contextlib.contextmanager
