@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bedplate.act.healthservice import Looking, Service, alone, resume
+from bedplate.act.healthservice import Looking, Service, resume
 from bedplate.decide.healthwatch import CHANGED, DRAINED, LEFT, RETURNED, STOPPED, seconds
 from bedplate.decide.slurmnodes import SlurmNode
 from bedplate.ledger.store import Ledger
 from bedplate.model.event import Draft
-from bedplate.model.faults import Busy, NodesFailed, Refused
+from bedplate.model.faults import NodesFailed, Refused
 from bedplate_agent.sinks import Result
 from bedplate_agent.verdict import ERROR, FAIL, PASS, Finding
 
@@ -370,8 +370,3 @@ def test_a_dry_run_does_nothing_to_slurm(tmp_path: Path, ledger: Ledger) -> None
     assert world.reasons == {}
     assert any(line.startswith("would drain n1: HC:gpu.count") for line in said)
     assert list(ledger.events()) == []
-
-
-def test_one_service_for_a_ledger(tmp_path: Path) -> None:
-    with alone(tmp_path / "lock"), pytest.raises(Busy, match="another health service"), alone(tmp_path / "lock"):
-        pass

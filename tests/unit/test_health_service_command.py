@@ -1,5 +1,6 @@
 """`bedplate health service` over real ssh: reports of timers, slurmctld's machine, a whole look, the ledger."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
@@ -11,6 +12,9 @@ from click.testing import CliRunner, Result
 from bedplate.act.slurm import Slurm
 from bedplate.cli import health as command
 from bedplate.decide.healthreport import COMMAND as REPORT
+from bedplate.filelock import alone
+from bedplate.ledger.connection import path_of
+from bedplate.model.faults import Busy
 from bedplate.observe.health import COMMAND
 from bedplate_agent.judging import chosen
 from bedplate_agent.sinks import Result as NodeResult
@@ -137,3 +141,10 @@ def test_a_slurm_without_an_answer_ends_a_round_with_a_word_and_no_drain(site: S
     assert done.exit_code == 1
     assert "slurmctld on n3" in str(done.exception)
     assert site.reasons() == {}
+
+
+def test_one_service_for_a_ledger(site: Site) -> None:
+    with alone(path_of(site.made.site.ledger_url).with_suffix(".health-service.lock"), "the first"):
+        done = site.round()
+    assert isinstance(done.exception, Busy)
+    assert f"another health service runs beside this ledger: process {os.getpid()} holds" in str(done.exception)
