@@ -348,7 +348,7 @@ def table(found: dict[str, Any]) -> str:
     if "start_ms" in found:
         ms = found["start_ms"]
         rows += [
-            f"start, CPU: Python {ms['python']:.0f} ms, agent {ms['agent']:.0f}, with its checks {ms['all_checks']:.0f}",
+            f"start, CPU: Python {ms['python']:.0f} ms, agent {ms['agent']:.0f}, with checks {ms['all_checks']:.0f}",
             f"a passive run on this machine: {found['passive_cpu_s']:.2f} s of CPU",
         ]
     if "fan_out" in found:
