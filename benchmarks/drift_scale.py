@@ -27,7 +27,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from rollout_overhead import benchmark_site  # noqa: E402
+from rollout_overhead import POLICY  # noqa: E402
 
 from bedplate.decide.lockdoc import LockDocument  # noqa: E402
 from bedplate.decide.render import Rendering  # noqa: E402
@@ -40,6 +40,7 @@ from bedplate.sources import checkout  # noqa: E402
 from bedplate.sources.site import Site  # noqa: E402
 from bedplate.ssh import Answer, run_everywhere  # noqa: E402
 from unit.facts_sample import sample  # noqa: E402
+from unit.simulatedfleet import fleet_site  # noqa: E402
 from unit.sshd import sshd  # noqa: E402
 
 QUERY = "dpkg-query -W -f '${Package} ${Version} ${db:Status-Want} ${db:Status-Status}\\n'"
@@ -101,7 +102,7 @@ def table(found: dict[str, Any]) -> str:
 
 
 def in_process(folder: Path, nodes: int, packages: int) -> dict[str, Any]:
-    site = benchmark_site(folder / "site", nodes, packages)
+    site = fleet_site(folder / "site", nodes, POLICY, packages=packages)
     lock = site.lock("A")
     record_done(site, lock.identity)
     answers = answers_of(site, lock)

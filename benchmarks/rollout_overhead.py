@@ -28,12 +28,11 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from bedplate.decide.plan import make_plan  # noqa: E402
 from bedplate.ledger.store import Ledger  # noqa: E402
-from bedplate.sources.site import Site, open_site  # noqa: E402
-from unit.simulation import SIM, lock_site, record_lock  # noqa: E402
-from unit.site_sample import write_site  # noqa: E402
+from bedplate.sources.site import Site  # noqa: E402
+from unit.simulatedfleet import fleet_site  # noqa: E402
+from unit.simulation import SIM, record_lock  # noqa: E402
 
 POLICY = {"canary": 1, "small": 4, "batch": 20, "failure_budget": 1}
-RACK = 20  # nodes
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def arguments() -> argparse.Namespace:
 
 
 def measure(folder: Path, nodes: int, steps: int, packages: int, repeat: int) -> dict[str, Any]:
-    site = benchmark_site(folder / "site", nodes, packages)
+    site = fleet_site(folder / "site", nodes, POLICY, packages=packages)
     environment = site.environment("A")
     sizes = make_plan(site.fleet.nodes_of(environment.kinds), {}, "", environment.policy).sizes
     write_plays(folder, site, sizes, steps)
@@ -115,40 +114,6 @@ def table(found: dict[str, Any]) -> str:
 
 
 # --- a site, and the two plays --------------------------------------------------------------------
-
-
-def benchmark_site(root: Path, nodes: int, packages: int) -> Site:
-    write_site(root)
-    racks = -(-nodes // RACK)
-    (root / "fleet.yml").write_text(f"""\
-plugin: bedplate
-site: benchmark
-ledger: sqlite:///ledger.sqlite3
-ssh: {{user: root, known_hosts: known_hosts, identity_file: /root/.ssh/id_ed25519, port: 22}}
-networks:
-  management: {{cidr: 10.64.0.0/16, addresses: {{"n[0001-{nodes:04d}]": 10.64.0.11}}}}
-  bmc: {{cidr: 10.65.0.0/16}}
-kinds:
-  gpu: {{model: lab-gpu8, architecture: amd64}}
-racks:
-  "r[01-{racks:02d}]": {{positions: 42}}
-groups:
-  training: {{nodes: "n[0001-{nodes:04d}]", kind: gpu, partition: training}}
-""")
-    rows = ["name,serial,boot_mac,nic_macs,bmc_address,rack,position"]
-    for i in range(1, nodes + 1):
-        mac = f"02:bd:{i // 256:02x}:{i % 256:02x}"
-        rows.append(
-            f"n{i:04d},B-{i},{mac}:00:00,{mac}:01:00 {mac}:02:00,10.65.{i // 250}.{i % 250 + 1},"
-            f"r{(i - 1) // RACK + 1:02d},{(i - 1) % RACK + 1}"
-        )
-    (root / "nodes.csv").write_text("\n".join(rows) + "\n")
-    environment = root / "environments" / "A.yml"
-    text = environment.read_text().partition("rollout:")[0]
-    environment.write_text(text + f"rollout: {json.dumps(POLICY)}\n")
-    site = open_site(root)
-    lock_site(site, "A", packages=packages)
-    return site
 
 
 def write_plays(folder: Path, site: Site, sizes: list[int], steps: int) -> None:

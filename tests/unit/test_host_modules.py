@@ -1,6 +1,5 @@
 """The modules that converge host layers: what they decide, and what they leave behind when a command fails."""
 
-import importlib.util
 import json
 import os
 import stat
@@ -13,21 +12,13 @@ from typing import Any
 import pytest
 
 from bedplate.sources import checkout
+from unit.programs import ansible_module
 
 LIBRARY = checkout.root() / "playbooks/library"
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, LIBRARY / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 PACKAGES, JSON, BOOT, UNITS, MODULES = (
-    load(f"bedplate_{name}") for name in ("packages", "json", "boot", "units", "modules")
+    ansible_module(name) for name in ("packages", "json", "boot", "units", "modules")
 )
 
 

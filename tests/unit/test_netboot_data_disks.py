@@ -5,7 +5,6 @@ Write the golden anew, for a change that is meant: python tests/unit/test_netboo
 
 # ruff: noqa: E501  tables stand in one line
 
-import importlib.util
 import json
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from bedplate.decide.netboot.recipe import Recipe  # noqa: E402
 from bedplate.model.faults import BadInput  # noqa: E402
 from bedplate.sources.site import open_site  # noqa: E402
 from unit.netboot_sample import FLEET, OF_MODEL, recipe, write_example  # noqa: E402
+from unit.programs import node_program  # noqa: E402
 from unit.site_sample import replace_in  # noqa: E402
 
 GOLDEN = Path(__file__).with_name("goldens") / "netboot/hgx-b200-data/user-data"
@@ -231,12 +231,7 @@ def test_a_serial_that_is_none_or_of_two_disks_is_told_with_its_line(
 
 @pytest.fixture
 def node() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("node_program", ROOT / "autoinstall/node.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return node_program()
 
 
 def expected(*, wipe: bool) -> dict[str, Any]:

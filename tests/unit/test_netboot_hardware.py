@@ -1,6 +1,5 @@
 """What stops an installation before a disk is wiped, data on it, parts of another machine; the logs of what failed."""
 
-import importlib.util
 import io
 import tarfile
 from pathlib import Path
@@ -12,7 +11,8 @@ import pytest
 from bedplate.decide.netboot import hardware
 from bedplate.model.faults import BadInput
 from bedplate.sources.site import open_site
-from unit.netboot_sample import ROOT, recipe, write_example
+from unit.netboot_sample import recipe, write_example
+from unit.programs import node_program
 from unit.site_sample import replace_in
 
 EXPECTED: dict[str, Any] = {
@@ -24,12 +24,7 @@ EXPECTED: dict[str, Any] = {
 
 @pytest.fixture
 def node() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("node_program", ROOT / "autoinstall/node.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return node_program()
 
 
 def machine(**changed: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 # ruff: noqa: E501  tables stand in one line
 
 import dataclasses
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +14,8 @@ from bedplate.act.arming import file_faults
 from bedplate.decide.netboot import hardware
 from bedplate.model.canonical import sha256
 from bedplate.model.netboot import BootFile
-from unit.netboot_sample import ROOT, example
+from unit.netboot_sample import example
+from unit.programs import node_program
 
 EXPECTED = {
     "node": "n1", "serial": "SN-1", "macs": ["02:00:00:00:01:00"], "boot_disk_serials": ["DISK-1", "DISK-2"], "disks": 3,
@@ -26,11 +26,7 @@ EXPECTED = {
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("node_program", ROOT / "autoinstall/node.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = node_program()
     monkeypatch.setattr(module, "PAUSE_S", 0)
     return module
 

@@ -1,6 +1,5 @@
 """Drain and return of a batch, against a Slurm that behaves: what is ours, what is others', what jobs do."""
 
-import importlib.util
 import json
 import os
 from pathlib import Path
@@ -9,21 +8,14 @@ from typing import Any
 
 import pytest
 
-from bedplate.sources import checkout
+from unit.programs import ansible_module
 
 OURS = "bedplate: rollout 7 to B"
 EARLIER = "bedplate: rollout 3 to A"
 
 
 def module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "bedplate_slurm_nodes", checkout.root() / "playbooks/library/bedplate_slurm_nodes.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
+    return ansible_module("slurm_nodes")
 
 
 class Slurm:
