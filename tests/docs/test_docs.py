@@ -68,6 +68,12 @@ def test_commands_in_the_documentation_exist(page: Path) -> None:
                 assert known(["bedplate", noun, *([verb] if verb else [])]), f"{page.name}: {line}"
 
 
+def test_the_readme_leads_to_every_page() -> None:
+    readme = (ROOT / "README.md").read_text()
+    pages = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
+    assert {page for page in pages if f"({page})" not in readme} == set()
+
+
 def test_ci_runs_the_command_of_the_readme() -> None:
     readme, ci = (ROOT / "README.md").read_text(), (ROOT / ".ci/run").read_text()
     assert "    tools/test " in readme
