@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from bedplate.decide.ledgerquestions import chain_of
 from bedplate.ledger import store
-from bedplate.ledger.projection import Comparison, projection, world
+from bedplate.ledger.comparison import Comparison
+from bedplate.ledger.projection import projection, world
 from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import sha256
 from bedplate.model.event import Draft
@@ -218,10 +219,9 @@ def measured(url: str, root: Path, events: int) -> dict[str, Any]:
             result["projection_folded_s"] = round(time.perf_counter() - began, 1)
             result["projection_bytes"] = book.cache.stat().st_size if book.cache.exists() else 0
         began, used = time.perf_counter(), time.process_time()
-        kept = Comparison(book.saved)
-        found = book.examine(heads=kept.heads, told=kept.feed)
-        wrong = kept.wrong()
-        kept.close()
+        with Comparison(url, book) as kept:
+            found = book.examine(heads=kept.heads)
+            wrong = kept.wrong()
         result["verify_s"] = round(time.perf_counter() - began, 1)
         result["verify_cpu_s"] = round(time.process_time() - used, 1)
         if found.damage or wrong or found.events < events:

@@ -12,9 +12,11 @@ import pytest
 from bedplate.decide.fold import NodeState, Status, fold
 from bedplate.decide.ledgerhistory import Change, History
 from bedplate.decide.ledgerquestions import chain_of, sentence
+from bedplate.ledger import comparison
 from bedplate.ledger import projection as projections
 from bedplate.ledger import store
-from bedplate.ledger.projection import Comparison, projection, world
+from bedplate.ledger.comparison import Comparison
+from bedplate.ledger.projection import projection, world
 from bedplate.ledger.store import Ledger
 from bedplate.ledger.troubles import Damaged
 from bedplate.model.event import Draft
@@ -87,8 +89,8 @@ def test_what_is_kept_is_what_the_events_say_however_they_came(site: Site, seed:
             with projection(book) as kept:
                 assert kept.head == book.head()
                 assert kept.world() == world(book) == fold(book.events())
-        with closing(Comparison(book.saved)) as compared:
-            assert book.examine(heads=compared.heads, told=compared.feed).damage == ()
+        with Comparison(site.ledger_url, book) as compared:
+            assert book.examine(heads=compared.heads).damage == ()
             assert compared.wrong() == []
     assert kept_file(site).stat().st_mode & 0o077 == 0
 
@@ -167,6 +169,20 @@ def test_verify_names_what_of_it_is_not_what_the_events_say(site: Site, statemen
     assert "run: bedplate ledger rebuild" in found.stdout
     assert ask(site, "rebuild").return_value is None
     assert ask(site, "verify").return_value == 0
+
+
+@pytest.mark.slow
+def test_of_a_large_ledger_another_process_folds_and_says_the_same(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "LARGE", 1)
+    tell(site, random_story(1, 30))
+    ask(site, "rebuild")
+    with Ledger.read(site.ledger_url) as book, Comparison(site.ledger_url, book) as compared:
+        assert book.examine(heads=compared.heads).damage == ()
+        assert compared.wrong() == []
+    with closing(sqlite3.connect(kept_file(site), isolation_level=None)) as raw:
+        raw.execute("DELETE FROM node WHERE name = 'n2'")
+    with Ledger.read(site.ledger_url) as book, Comparison(site.ledger_url, book) as compared:
+        assert [one for one in compared.wrong() if "node n2 is not what the events say" in one]
 
 
 def test_an_old_copy_of_the_ledger_is_refused_by_what_was_seen_of_the_newer_one(site: Site) -> None:
@@ -253,8 +269,8 @@ def test_a_process_killed_while_it_folds_leaves_no_half_projection(site: Site) -
         os.waitpid(pid, 0)
         with Ledger.read(site.ledger_url) as book:
             assert world(book) == fold(book.events())
-            with closing(Comparison(book.saved)) as compared:
-                book.examine(heads=compared.heads, told=compared.feed)
+            with Comparison(site.ledger_url, book) as compared:
+                book.examine(heads=compared.heads)
                 assert compared.wrong() == []
 
 

@@ -1,7 +1,6 @@
 """`bedplate ledger verify`: whether the record is intact, by itself and against what was signed and noted elsewhere."""
 
 import re
-from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from bedplate.act import anchor as anchors
 from bedplate.act.ledgercopy import missing_files
 from bedplate.cli.output import json_option, print_json
 from bedplate.decide.chain import Damage
-from bedplate.ledger.projection import Comparison
+from bedplate.ledger.comparison import Comparison
 from bedplate.ledger.store import Ledger
 from bedplate.model.faults import BadInput, DifferencesFound, NodesFailed
 from bedplate.sources.site import open_site
@@ -41,8 +40,8 @@ def verify(root: Path, *, noted: str | None, offline: bool, files: bool, as_json
     site = open_site(root)
     with Ledger.read(site.ledger_url) as book:
         signed = anchors.evidence(site, book, ask_places=not offline)
-        with closing(Comparison(book.saved)) as kept:
-            found = book.examine(expect_head=expect_head, heads=(*signed.heads, *kept.heads), told=kept.feed)
+        with Comparison(site.ledger_url, book) as kept:
+            found = book.examine(expect_head=expect_head, heads=(*signed.heads, *kept.heads))
             stale = [] if found.damage else [Damage(None, what) for what in kept.wrong()]
         damage: list[Damage] = [*found.damage, *signed.damage, *stale]
         if not found.damage:

@@ -12,15 +12,16 @@ Example:
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256 as hashed
 from json import encoder
 from typing import Any, NamedTuple
 
 from bedplate.model.canonical import DIGEST, sha256
-from bedplate.model.event import AT, GENESIS, SCHEMA, WRITER, Event, event_sha256, parse_body, parse_subjects
+from bedplate.model.event import AT, GENESIS, SCHEMA, WRITER, Event, event_sha256, no_number, parse_body, parse_subjects
 
 NOTED = "noted"  # the name of a head that a person gives
 
@@ -36,9 +37,6 @@ class Damage:
         return f"{'store' if self.event_id is None else f'event {self.event_id}'}: {self.what}"
 
 
-type Held = tuple[tuple[str, ...], dict[str, Any]]  # subjects and body of a row, parsed
-
-
 class Row(NamedTuple):
     """An event as it is stored: every column as its bytes, nothing decoded; None where SQL says NULL."""
 
@@ -52,6 +50,10 @@ class Row(NamedTuple):
     body_sha256: bytes | None
     previous: bytes | None
     sha256: bytes | None
+
+
+# Of a tuple that was read; Row._make does the same in Python.
+as_row: Callable[[Sequence[Any]], Row] = partial(tuple.__new__, Row)
 
 
 @dataclass(frozen=True)
@@ -108,21 +110,34 @@ def judge(row: Row) -> Judged:
 def sound(row: Row) -> Event | None:
     """An event whose stored bytes hash to what was recorded; None where `judge` has something to say."""
     held = _held(row)
-    return None if held is None else event_of(row, held)
+    return None if held is None else _event(row, *held)
 
 
-def event_of(row: Row, held: Held) -> Event:
-    """The event that a sound row is, from what `check_chain` told of it."""
-    assert row.actor and row.at and row.kind and row.body_sha256 and row.previous and row.sha256  # noqa: S101, PT018
-    subjects, body = held
-    return Event(
-        id=row.id, at=row.at.decode(), actor=_text(row.actor), kind=_text(row.kind), subjects=subjects,
-        environment=None if row.environment is None else _text(row.environment), body=body,
-        body_sha256=row.body_sha256.decode(), previous=row.previous.decode(), sha256=row.sha256.decode(),
+def unjudged(row: Row) -> Event:
+    """The event that a row says: for one that was judged, or is while this is asked.
+
+    Raises:
+        ValueError: it says none.
+    """
+    try:
+        return _event(row, _subjects(row.subjects or b""), SCAN((row.body or b"").decode(), 0)[0])
+    except (AttributeError, StopIteration, RecursionError) as fault:
+        raise ValueError(f"event {row.id}: is none") from fault
+
+
+def _event(row: Row, subjects: tuple[str, ...], body: dict[str, Any]) -> Event:
+    number, at, actor, kind, _, environment, _, body_sha256, previous, recorded = row
+    # Not Event(...): a frozen dataclass sets its members one by one, which takes four times as long.
+    event = object.__new__(Event)
+    event.__dict__.update(
+        id=number, at=at.decode(), actor=_text(actor), kind=_text(kind), subjects=subjects,  # type: ignore[union-attr]
+        environment=None if environment is None else _text(environment), body=body,
+        body_sha256=body_sha256.decode(), previous=previous.decode(), sha256=recorded.decode(),  # type: ignore[union-attr]
     )  # fmt: skip
+    return event
 
 
-def _held(row: Row) -> Held | None:
+def _held(row: Row) -> tuple[tuple[str, ...], dict[str, Any]] | None:
     """Subjects and body of an event that is what was recorded; None where `judge` has something to say.
 
     Of a million events this is the way of all but the damaged ones: what was hashed is put together from the stored
@@ -133,24 +148,20 @@ def _held(row: Row) -> Held | None:
         return None
     try:
         digest = b"sha256:" + hashed(body).hexdigest().encode()
-        of = b"null" if environment is None else b'"%b"' % environment
-        said = (
-            b'{"actor":%b,"at":"%b","body_sha256":"%b","environment":%b,"id":%d,"kind":"%b","previous":"%b",'
-            b'"schema":%d,"subjects":%b}' % (_quoted(actor), at, digest, of, number, kind, previous, SCHEMA, subjects)
-        )
-        if recorded != b"sha256:" + hashed(said).hexdigest().encode() or body_sha256 != digest:
+        said = SAID % (
+            _quoted(actor), at, digest, b"null" if environment is None else b'"%b"' % environment, number, kind,
+            previous, subjects,
+        )  # fmt: skip
+        if recorded != b"sha256:" + hashed(said).hexdigest().encode() or body_sha256 != digest or not AT_BYTES(at):
             return None
         text = body.decode()
         document, end = SCAN(text, 0)
-        names = _subjects(subjects)
         # Keys beyond ASCII RFC 8785 orders in its own way: such a body is for judge to say.
-        if end != len(text) or "".join(WRITE(document, 0)) != text or type(document) is not dict:
+        if "".join(WRITE(document, 0)) != text or type(document) is not dict or end != len(text):
             return None
-        if not AT.fullmatch(at.decode()):
-            return None
+        return _subjects(subjects), document
     except (ValueError, StopIteration, RecursionError):
         return None
-    return names, document
 
 
 def _encoder() -> Callable[[object, int], Iterable[str]]:
@@ -164,7 +175,14 @@ def _encoder() -> Callable[[object, int], Iterable[str]]:
     )  # fmt: skip
 
 
-SCAN = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+# Integers are read by the C part alone: READER's own function doubles the time of all of it.
+SCAN = json.JSONDecoder(parse_float=no_number, parse_constant=no_number).scan_once  # type: ignore[attr-defined]
+AT_BYTES = re.compile(AT.pattern.encode()).fullmatch
+# What event_sha256 hashes, as bytes.
+SAID = (
+    b'{"actor":%%b,"at":"%%b","body_sha256":"%%b","environment":%%b,"id":%%d,"kind":"%%b","previous":"%%b",'
+    b'"schema":%d,"subjects":%%b}' % SCHEMA
+)
 WRITE = _encoder()
 
 
@@ -178,21 +196,21 @@ def _subjects(raw: bytes) -> tuple[str, ...]:
     return parse_subjects(raw)
 
 
-def check_chain(
-    rows: Iterable[Row | Unreadable], *, heads: Iterable[tuple[int, str, str]] = (),
-    told: Callable[[Row, Held], None] | None = None,
-) -> Iterator[Damage]:  # fmt: skip
+def check_chain(rows: Iterable[Row | Unreadable], *, heads: Iterable[tuple[int, str, str]] = ()) -> Iterator[Damage]:
     """Every damage of a ledger; rows: all of them, in the order of their ids.
 
     heads: id, sha256 and name of each head that was noted elsewhere; id 0 says "there was nothing".
-    told: is told every event that is what was recorded, in order.
     """
     noted: dict[int, list[tuple[str, str]]] = {}
     for number, digest, name in heads:
         noted.setdefault(number, []).append((digest, name))
     last = 0
-    links: frozenset[bytes] | None = frozenset({GENESIS.encode()})  # what the next may name; None: not known
+    links: tuple[bytes, ...] | None = (GENESIS.encode(),)  # what the next may name; None: not known
     for row in rows:
+        # Of a million events this is the way of all but the damaged ones.
+        if type(row) is Row and row.id == last + 1 and links and row.previous in links and _plain(row, noted):
+            last, links = row.id, (row.sha256 or b"",)
+            continue
         first = row.first if isinstance(row, Unreadable) else row.id
         in_order = first > last
         if not in_order:
@@ -204,31 +222,35 @@ def check_chain(
             yield Damage(first, _unreadable(row))
             last, links = max(last, row.last), None
             continue
-        held, wrong, own = _looked_at(row)
+        wrong, own = _looked_at(row)
         yield from wrong
-        if told is not None and held is not None:
-            told(row, held)
         if in_order and links is not None and row.previous not in links:
             yield Damage(row.id, _misfit(row, links))
         if in_order:
             yield from _rewritten(row, noted.pop(row.id, ()))
             last, links = row.id, own
+    yield from _cut(noted, last)
+
+
+def _plain(row: Row, noted: Container[int]) -> bool:
+    """Whether there is nothing to say of a row that follows the one before it."""
+    return row.id not in noted and _held(row) is not None
+
+
+def _cut(noted: Mapping[int, Sequence[tuple[str, str]]], last: int) -> Iterator[Damage]:
+    """What heads that were noted elsewhere say of a tail that is not there."""
     if far := max((number for number in noted if number > last), default=0):
         name = noted[far][0][1]
         has = "" if name == NOTED else f", {name} has event {far}"
         yield Damage(last + 1, f"{_missing(last + 1, far)}: the tail was cut off behind event {last}{has}")
 
 
-def _looked_at(row: Row) -> tuple[Held | None, list[Damage], frozenset[bytes]]:
-    """What a row holds if it is sound, what is wrong with it if not, and what its successor may name."""
-    held = _held(row)
-    if held is not None:
-        return held, [], frozenset({row.sha256 or b""})
+def _looked_at(row: Row) -> tuple[list[Damage], tuple[bytes, ...]]:
+    """What is wrong with a row, and what its successor may name."""
+    if _held(row) is not None:
+        return [], (row.sha256 or b"",)
     judged = judge(row)
-    wrong = [Damage(row.id, what) for what in judged.wrong]
-    if judged.event is not None and not wrong:
-        held = judged.event.subjects, dict(judged.event.body)
-    return held, wrong, _links(row, judged)
+    return [Damage(row.id, what) for what in judged.wrong], _links(row, judged)
 
 
 def _rewritten(row: Row, noted: Iterable[tuple[str, str]]) -> Iterator[Damage]:
@@ -242,9 +264,9 @@ def judge_in_place(row: Row, before: Row | None, after: Row | None) -> Judged:
     judged = judge(row)
     wrong = list(judged.wrong)
     if row.id == 1:
-        links = frozenset({GENESIS.encode()})
+        links: tuple[bytes, ...] = (GENESIS.encode(),)
     else:
-        links = frozenset() if before is None else _links(before, judge(before))
+        links = () if before is None else _links(before, judge(before))
     if row.id > 1 and before is None:
         wrong.append(f"its predecessor, event {row.id - 1}, is missing")
     elif row.previous not in links:
@@ -254,12 +276,12 @@ def judge_in_place(row: Row, before: Row | None, after: Row | None) -> Judged:
     return replace(judged, wrong=tuple(wrong))
 
 
-def _links(row: Row, judged: Judged) -> frozenset[bytes]:
+def _links(row: Row, judged: Judged) -> tuple[bytes, ...]:
     """What a successor may name: the recorded hash, or the true one where that column was edited."""
-    return frozenset({row.sha256 or b"", (judged.sha256 or "").encode()} - {b""})
+    return tuple({row.sha256 or b"", (judged.sha256 or "").encode()} - {b""})
 
 
-def _misfit(row: Row, links: frozenset[bytes]) -> str:
+def _misfit(row: Row, links: tuple[bytes, ...]) -> str:
     if row.id == 1:
         return f"names {_shown(row.previous)} as its predecessor, but it is the first"
     known = " or ".join(sorted(map(_shown, links)))

@@ -13,6 +13,7 @@ Example: `batch.admitted [n1]`, `node.verified [n1] PASS`, `node.done [n1]` -> n
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 
 from bedplate.model.event import Event
 
@@ -101,6 +102,9 @@ NEVER_SEEN = NodeState()
 ABOUT_NODES = frozenset({
     "batch.admitted", "batch.held", "node.failed", "node.unreachable", "step.ended", "node.verified", "node.done",
 })  # fmt: skip
+ABOUT_BATCHES = frozenset({"batch.admitted", "batch.held"})
+ABOUT_ROLLOUTS = frozenset({"rollout.started", "rollout.stopped", "rollout.ended", "rollout.abandoned"})
+FOLDED = ABOUT_NODES | ABOUT_ROLLOUTS | {"lock.resolved"}  # every other kind changes nothing here
 
 
 def fold(
@@ -117,20 +121,21 @@ def fold(
         head = event.id
         if event.kind == "lock.resolved" and event.environment:
             names[event.environment] = str(event.body["environment"])
-        if event.kind.startswith("rollout."):
+        if event.kind in ABOUT_ROLLOUTS:
             _fold_rollout(rollouts, event)
         if event.kind not in ABOUT_NODES:
             continue
-        for name in node_names(event):
+        number = rollout_number(event) if event.kind in ABOUT_BATCHES else None
+        for name in _nodes_in(event.subjects):
             now = nodes.get(name, NEVER_SEEN)
             if event.kind == "batch.admitted":
                 before[name] = now
                 after = _with(
-                    now, status=Status.IN_DOUBT, target=event.environment, rollout=rollout_number(event),
-                    step=None, why=None, at=event.at, passed=False,
+                    now, status=Status.IN_DOUBT, target=event.environment, rollout=number, step=None, why=None,
+                    at=event.at, passed=False,
                 )  # fmt: skip
             elif event.kind == "batch.held":
-                waits = now.status is Status.IN_DOUBT and now.rollout == rollout_number(event)
+                waits = now.status is Status.IN_DOUBT and now.rollout == number
                 after = before.get(name, NEVER_SEEN) if waits else now
             else:
                 after = _after(now, event)
@@ -141,7 +146,12 @@ def fold(
 
 
 def node_names(event: Event) -> list[str]:
-    return [subject.removeprefix(NODE) for subject in event.subjects if subject.startswith(NODE)]
+    return list(_nodes_in(event.subjects))
+
+
+@lru_cache(maxsize=4096)
+def _nodes_in(subjects: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(subject.removeprefix(NODE) for subject in subjects if subject.startswith(NODE))
 
 
 def rollout_number(event: Event) -> int | None:

@@ -5,9 +5,10 @@ their own: they change nothing that is asked of the past; the last event of all 
 in their order, so that a kept history can be compared with the events.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from operator import attrgetter
 
 from bedplate.decide.fold import NodeState, Status
 from bedplate.model.event import Event
@@ -63,5 +64,5 @@ def chained(digest: str, change: Change) -> str:
     return "sha256:" + sha256(row.encode(errors="replace")).hexdigest()
 
 
-def _key(state: NodeState) -> tuple[object, ...]:
-    return state.status, state.runs, state.previous, state.target, state.rollout, state.why
+# What makes a row; attrgetter: a million events ask for it some three million times.
+_key: Callable[[NodeState], tuple[object, ...]] = attrgetter("status", "runs", "previous", "target", "rollout", "why")

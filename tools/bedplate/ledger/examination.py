@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from bedplate.decide.chain import Damage, Held, Row, Unreadable, check_chain
+from bedplate.decide.chain import Damage, Row, Unreadable, check_chain
 from bedplate.ledger.shelf import Shelf
 from bedplate.model.event import GENESIS
 
@@ -17,29 +17,27 @@ class Examination:
     damage: tuple[Damage, ...]
 
 
-def examine(
-    shelf: Shelf, *, heads: Iterable[tuple[int, str, str]] = (), told: Callable[[Row, Held], None] | None = None
-) -> Examination:
+def examine(shelf: Shelf, *, heads: Iterable[tuple[int, str, str]] = ()) -> Examination:
     """Judge store and chain inside the caller's transaction: at one point in time.
 
-    heads: id, sha256 and name of each head that was noted elsewhere; told: is told every sound event, in order.
+    heads: id, sha256 and name of each head that was noted elsewhere.
 
     Raises:
         the shelf's errors: it cannot be read, for another reason than damage.
     """
     found: list[Damage] = []
-    count, head = 0, (0, GENESIS)
+    count, last = 0, None
 
     def counted() -> Iterator[Row | Unreadable]:
-        nonlocal count, head
+        nonlocal count, last
         for row in shelf.rows():
             if isinstance(row, Row):
-                count, head = count + 1, (row.id, (row.sha256 or b"").decode(errors="replace"))
+                count, last = count + 1, row
             yield row
 
     parts: list[Callable[[], Iterable[Damage]]] = [
         shelf.faults,
-        lambda: check_chain(counted(), heads=heads, told=told),
+        lambda: check_chain(counted(), heads=heads),
     ]
     for part in parts:
         try:
@@ -49,4 +47,5 @@ def examine(
             if what is None:
                 raise
             found.append(Damage(None, what))
+    head = (0, GENESIS) if last is None else (last.id, (last.sha256 or b"").decode(errors="replace"))
     return Examination(count, head, tuple(dict.fromkeys(found)))

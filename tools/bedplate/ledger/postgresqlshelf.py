@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bedplate.decide.chain import Damage, Row, Unreadable
+from bedplate.decide.chain import Damage, Row, Unreadable, as_row
 from bedplate.ledger.connection import BUSY_TIMEOUT_S
 from bedplate.ledger.shelf import FIELDS, PAGE
 from bedplate.ledger.troubles import Damaged
@@ -159,7 +159,7 @@ class PostgresqlShelf:
         while True:
             page = f"SELECT {self.stored} FROM event WHERE id > ? ORDER BY id LIMIT {PAGE}"  # noqa: S608  constants
             found = self.query(page, [after])
-            yield from (Row(*row) for row in found)
+            yield from map(as_row, found)
             if len(found) < PAGE:
                 return
             after = found[-1][0]

@@ -12,7 +12,7 @@ A small ledger has none: folding it takes less than opening a second file.
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import batched
@@ -21,9 +21,8 @@ from typing import Any
 
 from bedplate.decide import fold as folds
 from bedplate.decide import ledgerhistory
-from bedplate.decide.chain import Held, Row, event_of
-from bedplate.decide.fold import ABOUT_NODES, NOTHING, NodeState, RolloutState, Status, World, fold
-from bedplate.decide.ledgerhistory import NO_ROWS, Change, History, chained
+from bedplate.decide.fold import NOTHING, NodeState, RolloutState, Status, World, fold
+from bedplate.decide.ledgerhistory import NO_ROWS, Change, History
 from bedplate.ledger.store import Ledger
 from bedplate.ledger.troubles import Damaged
 from bedplate.model.canonical import sha256
@@ -48,7 +47,6 @@ CREATE TABLE block (number INTEGER PRIMARY KEY, low TEXT NOT NULL, high TEXT NOT
 """
 # What was kept by another fold, or in other tables, is folded anew: nobody has to think of raising a number.
 VERSION = sha256(b"".join(Path(str(of.__file__)).read_bytes() for of in (folds, ledgerhistory)) + TABLES.encode())
-FOLDED = frozenset(kind.encode() for kind in (*ABOUT_NODES, "lock.resolved"))
 
 
 @dataclass(frozen=True)
@@ -228,9 +226,9 @@ def world(ledger: Ledger) -> World:
         with projection(ledger) as found:
             return found.world()
     kept = NOTHING
-    with suppress(sqlite3.Error, ValueError, KeyError, TypeError), closing(_reading(path)) as raw:
+    with suppress(sqlite3.Error, ValueError, KeyError, TypeError), closing(reading(path)) as raw:
         found = Projection(raw, path)
-        if _usable(raw) and (ledger.cache is not None or ledger.sha256(found.head[0]) == found.head[1]):
+        if usable(raw) and (ledger.cache is not None or ledger.sha256(found.head[0]) == found.head[1]):
             _refuse_other_past(ledger, path, found.head)  # a copy in memory may be older than what was kept since
             kept = found.world()
     if ledger.cache is not None and ledger.head()[0] - kept.head > SAVE_AFTER:
@@ -251,89 +249,6 @@ def remove(ledger: Ledger) -> None:
     if ledger.cache is not None:
         for end in ("", "-journal", "-wal", "-shm"):
             ledger.cache.with_name(ledger.cache.name + end).unlink(missing_ok=True)
-
-
-class Comparison:
-    """Folds sound events as `verify` reads them, and compares the kept projection with what they say.
-
-    Hand `feed` to Ledger.examine, then ask for `wrong`.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._raw: sqlite3.Connection | None = None
-        self.reaches: tuple[int, str] | None = None
-        """The event that the projection says it reaches; None where there is none to compare."""
-        self._fault: str | None = None
-        if path is not None and path.exists():
-            try:
-                self._raw = _reading(path)
-                if _usable(self._raw):
-                    self.reaches = Projection(self._raw, path).head
-            except sqlite3.Error as fault:
-                self._fault = f"projection {path}: {fault}: it cannot be used"
-        self._world, self._history = NOTHING, History()
-        self._waiting: list[tuple[Row, Held]] = []
-
-    @property
-    def heads(self) -> list[tuple[int, str, str]]:
-        """The event that it reaches, as one that was noted: the ledger must have it."""
-        return [] if self.reaches is None else [(*self.reaches, f"the kept projection {self._path}")]
-
-    @property
-    def feed(self) -> Callable[[Row, Held], None] | None:
-        return None if self.reaches is None else self._feed
-
-    def _feed(self, row: Row, held: Held) -> None:
-        assert self.reaches is not None and row.kind is not None  # noqa: S101, PT018  feed is handed out only then
-        if row.id <= self.reaches[0] and (row.kind in FOLDED or row.kind.startswith(b"rollout.")):
-            self._waiting.append((row, held))
-            if len(self._waiting) >= CHUNK:
-                self._fold()
-
-    def _fold(self) -> None:
-        events = (event_of(row, held) for row, held in self._waiting)
-        self._world = fold(events, self._world, changed=self._history.changed)
-        self._history.take()
-        self._waiting = []
-
-    def wrong(self) -> list[str]:
-        """What of the projection is not what the events say."""
-        if self._fault is not None:
-            return [self._fault]
-        if self.reaches is None or self._raw is None:
-            return []
-        self._fold()
-        name = f"projection {self._path}"
-        try:
-            return [f"{name}: {what} (run: bedplate ledger rebuild)" for what in self._differences(self._raw)]
-        except (sqlite3.Error, ValueError, KeyError, TypeError) as fault:
-            return [f"{name}: cannot be read: {fault} (run: bedplate ledger rebuild)"]
-
-    def _differences(self, raw: sqlite3.Connection) -> Iterator[str]:
-        kept, said = Projection(raw, self._path).world(), self._world
-        yield from _unlike("node", kept.nodes, said.nodes)
-        yield from _unlike("node before its change", kept.before, said.before)
-        yield from _unlike("rollout", kept.rollouts, said.rollouts)
-        yield from _unlike("environment", kept.names, said.names)
-        digest = NO_ROWS
-        for row in raw.execute(
-            "SELECT n.name, h.event, h.status, e.identity FROM history h JOIN node n ON n.number = h.node"
-            " LEFT JOIN environment e ON e.number = h.runs ORDER BY h.seq"
-        ):
-            digest = chained(digest, Change(*row))
-        if digest != self._history.digest:
-            yield "its history is not what the events say"
-
-    def close(self) -> None:
-        if self._raw is not None:
-            self._raw.close()
-
-
-def _unlike[K](what: str, kept: Mapping[K, object], said: Mapping[K, object]) -> Iterator[str]:
-    for name in sorted(kept.keys() | said.keys(), key=str):
-        if kept.get(name) != said.get(name):
-            yield f"{what} {name} is not what the events say"
 
 
 class _Body(Mapping[str, Any]):
@@ -382,11 +297,13 @@ def _memory() -> sqlite3.Connection:
     return raw
 
 
-def _reading(path: Path) -> sqlite3.Connection:
+def reading(path: Path) -> sqlite3.Connection:
+    """A connection to the kept file, for reading only."""
     return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=BUSY_S)
 
 
-def _usable(raw: sqlite3.Connection) -> bool:
+def usable(raw: sqlite3.Connection) -> bool:
+    """Whether it was kept by this fold, in these tables."""
     try:
         found = raw.execute("SELECT version FROM meta").fetchone()
     except sqlite3.OperationalError as fault:
@@ -412,9 +329,9 @@ def _brought_up(path: Path, ledger: Ledger) -> sqlite3.Connection:
     path.touch(mode=0o600)
     raw = sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
     try:
-        if not _usable(raw):
+        if not usable(raw):
             raw.execute("BEGIN IMMEDIATE")  # two who come at once: the second finds it made
-            if not _usable(raw):
+            if not usable(raw):
                 for name, sort in raw.execute("SELECT name, type FROM sqlite_schema WHERE sql IS NOT NULL").fetchall():
                     if sort == "table":
                         raw.execute(f'DROP TABLE "{name}"')
@@ -434,13 +351,13 @@ def _brought_up(path: Path, ledger: Ledger) -> sqlite3.Connection:
 
 def _in_memory(path: Path, ledger: Ledger) -> sqlite3.Connection:
     memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    with suppress(sqlite3.Error), closing(_reading(path)) as kept:
+    with suppress(sqlite3.Error), closing(reading(path)) as kept:
         kept.backup(memory)
     try:
-        usable = _usable(memory)
+        of_use = usable(memory)
     except sqlite3.Error:
-        usable = False
-    if not usable:
+        of_use = False
+    if not of_use:
         memory.close()
         memory = _memory()
     found = Projection(memory, None)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bedplate.decide.chain import Damage, Row, Unreadable
+from bedplate.decide.chain import Damage, Row, Unreadable, as_row
 from bedplate.ledger import connection as connections
 from bedplate.ledger.schema import APPLICATION_ID, VERSION, schema_faults
 from bedplate.ledger.shelf import FIELDS, PAGE
@@ -120,7 +120,7 @@ class SqliteShelf:
                 if after >= last:
                     return
             else:
-                yield from (Row(*row) for row in found)
+                yield from map(as_row, found)
                 if len(found) < READ:
                     return
                 after = found[-1][0]
@@ -142,7 +142,7 @@ class SqliteShelf:
             if lost is not None:
                 yield lost
                 lost = None
-            yield from (Row(*row) for row in found)
+            yield from map(as_row, found)
         if lost is not None:
             yield lost
 

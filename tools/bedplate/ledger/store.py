@@ -18,7 +18,7 @@ import os
 import pwd
 import socket
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import batched
@@ -26,15 +26,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bedplate.decide.chain import NOTED, Damage, Held, Judged, Row, judge, judge_in_place, sound
+from bedplate.decide.chain import NOTED, Damage, Judged, Row, as_row, judge, judge_in_place, sound, unjudged
 from bedplate.ledger import connection as connections
 from bedplate.ledger.examination import Examination, examine
 from bedplate.ledger.shelf import PAGE, Shelf
 from bedplate.ledger.sqliteshelf import SqliteShelf
 from bedplate.ledger.troubles import Damaged
+from bedplate.ledger.uncollected import uncollected
 from bedplate.model.event import GENESIS, Draft, Event, body_bytes, check_draft, seal, subjects_bytes
 from bedplate.model.faults import BedplateError, Refused
 
+SPAN = 20_000  # ids per read of events of some kinds
 POSTGRESQL = ("postgresql:", "postgresql+psycopg:", "postgres:")
 
 
@@ -191,6 +193,19 @@ class Ledger:
             where, parameters = [*where, self.shelf.holds], [*parameters, subjects_bytes([subject])[1:-1].decode()]
         return self._sound_events(where, parameters, after, subject)
 
+    def unjudged(self, *, kinds: Collection[str], until: int) -> Iterator[Event]:
+        """Events of these kinds up to `until`, by id, as they stand there: for who has them judged meanwhile.
+
+        Raises:
+            ValueError: one of them says nothing.
+        """
+        where, parameters = _of_kinds(kinds)
+        for first in range(0, until, SPAN):
+            with self._mutex, self._transaction("read"):
+                last = min(first + SPAN, until)
+                found = self._select(["id > ?", "id <= ?", *where], [first, last, *parameters])
+            yield from map(unjudged, found)
+
     def judged(self, *, after: int = 0, kinds: Collection[str] | None = None) -> Iterator[tuple[int, Judged]]:
         """Every event with what is wrong with it by itself: for showing a ledger, whatever its state."""
         for page in self._pages(*_of_kinds(kinds), after):
@@ -244,20 +259,19 @@ class Ledger:
         return list(self.examine(expect_head=expect_head).damage)
 
     def examine(
-        self, *, expect_head: tuple[int, str] | None = None, heads: Iterable[tuple[int, str, str]] = (),
-        told: Callable[[Row, Held], None] | None = None,
-    ) -> Examination:  # fmt: skip
+        self, *, expect_head: tuple[int, str] | None = None, heads: Iterable[tuple[int, str, str]] = ()
+    ) -> Examination:
         """Recompute the whole chain over the stored bytes, at one point in time, and check the store itself.
 
         An unkeyed chain alone cannot see that its tail was cut off: expect_head compares with a head that was
-        noted elsewhere, as (id, sha256); heads with several, which have names. told is told every sound event.
+        noted elsewhere, as (id, sha256); heads with several, which have names.
 
         Raises:
             BedplateError: it cannot be read, for another reason than damage.
         """
         noted = [] if expect_head is None else [(*expect_head, NOTED)]
-        with self._mutex, self._transaction("verify"):
-            return examine(self.shelf, heads=[*noted, *heads], told=told)
+        with self._mutex, self._transaction("verify"), uncollected():
+            return examine(self.shelf, heads=[*noted, *heads])
 
     def close(self) -> None:
         """Close; in a child of the process that opened it, nothing is touched."""
@@ -310,7 +324,7 @@ class Ledger:
     def _select(self, where: list[str], parameters: Collection[object], *, limit: str = "") -> list[Row]:
         conditions = " AND ".join(where)
         statement = f"SELECT {self.shelf.stored} FROM event WHERE {conditions} ORDER BY id{limit}"  # noqa: S608
-        return [Row(*found) for found in self.shelf.query(statement, list(parameters))]
+        return list(map(as_row, self.shelf.query(statement, list(parameters))))
 
     def _pages(self, where: list[str], parameters: list[object], after: int) -> Iterator[list[Row]]:
         """Rows by id, a page at a time; no read stays open between two of them."""

@@ -202,7 +202,8 @@ def _parse(data: bytes) -> object:
     return document
 
 
-def _no_number(text: str) -> object:
+def no_number(text: str) -> object:
+    """Refuse what JSON calls a number and is no integer."""
     raise ValueError(f"holds {text}, which is no integer")
 
 
@@ -215,4 +216,4 @@ def _integer(text: str) -> int:
 
 # Made once: a million events are read with them.
 WRITER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-READER = json.JSONDecoder(parse_float=_no_number, parse_int=_integer, parse_constant=_no_number)
+READER = json.JSONDecoder(parse_float=no_number, parse_int=_integer, parse_constant=no_number)
