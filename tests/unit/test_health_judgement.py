@@ -16,9 +16,11 @@ from bedplate.model.hardware import parse_model
 from bedplate.model.healthprofile import parse_health_profile
 from bedplate.sources import checkout
 from bedplate.sources.site import open_site
+from bedplate_agent.command import judged
+from bedplate_agent.probe import Raw
 from bedplate_agent.profile import Profile
 from bedplate_agent.registry import every
-from bedplate_agent.sinks import Result, junit, lines, prometheus, reason, text, verdict_file
+from bedplate_agent.sinks import Result, junit, lines, prometheus, reason, rows, text, verdict_file
 from bedplate_agent.verdict import ERROR, FAIL, PASS, REMEDIES, SKIP, WARN, Finding, worst
 from unit.health.replays import replay, result
 
@@ -213,3 +215,16 @@ def test_nodes_of_different_profiles_are_not_compared() -> None:
 @given(st.lists(st.floats(1, 1e6), min_size=PEERS, max_size=60))
 def test_most_of_a_fleet_are_never_outliers(values: list[float]) -> None:
     assert len(outliers(fleet(values))) <= len(values) / 2
+
+
+@pytest.mark.parametrize(
+    ("probe", "check"), [("smi", "driver.responds"), ("topology", "nvlink.topology"), ("mount:/", "host.mounts")]
+)
+def test_a_node_without_a_processor_for_its_probes_is_unknown_and_not_bad(probe: str, check: str) -> None:
+    record = replay("base-b200-580")
+    short = Raw("short", code=-15, why="it had 0.1 of its 10 s when the time of the run was up")
+    assert probe in record.raws
+    found = judged({**record.raws, probe: short}, record.profile, ["passive"], "r")
+    assert found.verdict == ERROR
+    ((verdict, _, told, *_),) = rows([found])
+    assert (verdict, told) == (ERROR, check), "told once, and not kept back for another check that passes"

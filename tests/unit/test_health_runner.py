@@ -19,7 +19,7 @@ from bedplate_agent.command import HISTORY_LOOKS, dealt_with, look, may_load, re
 from bedplate_agent.judging import chosen
 from bedplate_agent.parse import parser
 from bedplate_agent.parse.host import parse_history
-from bedplate_agent.probe import ABSENT, ACTIVE, DONE, DRIVER, LATE, LOG, SERVICES, SYSFS, UNASKED, Probe, Raw
+from bedplate_agent.probe import ABSENT, ACTIVE, DONE, DRIVER, LATE, LOG, SERVICES, SHORT, SYSFS, UNASKED, Probe, Raw
 from bedplate_agent.profile import Profile
 from bedplate_agent.runner import run
 from bedplate_agent.verdict import ERROR
@@ -102,6 +102,35 @@ def test_what_is_left_when_the_time_is_up_says_so() -> None:
     raws = run([sh("first", "sleep 0.6", stage=LOG), sh("second", "echo no", stage=SYSFS)], deadline_s=0.4)
     assert raws["second"].state == UNASKED
     assert "time of the run" in raws["second"].why
+
+
+def test_a_deadline_stands_still_while_there_is_no_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_without_processor_s", lambda _: 600.0)
+    slow = sh("smi", "sleep 0.6; echo here", stage=DRIVER, deadline_s=0.2)
+    assert run([slow], deadline_s=60)["smi"].out == "here\n"
+    raws = run(
+        [sh("smi", "sleep 987652", stage=DRIVER, deadline_s=0.2), sh("next", "echo", stage=DRIVER)], deadline_s=1
+    )
+    assert raws["smi"].state == SHORT, "nobody knows whether the driver answers"
+    assert raws["smi"].why == "it had 0.0 of its 0.2 s when the time of the run was up (600.0 s without a processor)"
+    assert "time of the run" in raws["next"].why
+    assert not running("987652")
+
+
+def test_a_probe_that_the_end_of_the_run_cuts_short_is_no_late_one() -> None:
+    assert run([sh("smi", "sleep 987653", stage=DRIVER, deadline_s=600)], deadline_s=0.3)["smi"].state == SHORT
+
+
+def test_the_kernel_says_how_long_a_group_waited_for_a_processor() -> None:
+    spin = "import os, time\nwhile time.process_time() < 0.5: pass\nos.write(1, b'.'); time.sleep(600)"
+    words = [sys.executable, "-c", f"import os, subprocess\nos.nice(19)\n{spin}"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as program_:
+        assert program_.stdout
+        program_.stdout.read(1)
+        counted = int(Path(f"/proc/{program_.pid}/schedstat").read_text().split()[1])
+        assert runner._without_processor_s(program_.pid) >= counted / 1e9
+        program_.kill()
+    assert runner._without_processor_s(program_.pid) == 0, "of those that are gone nothing"
 
 
 def test_nothing_that_loads_the_node_runs_without_a_word_for_it() -> None:

@@ -65,11 +65,18 @@ class Facts:
                     self["smi"]
                 except Unreadable as driver:
                     raise Unreadable(str(driver), DRIVER_SAYS) from fault
-            unasked = (
-                asked.stage == DRIVER and asked.argv[0] == "nvidia-smi" and raw.state in (LATE, ABANDONED, UNASKED)
-            )
+            unasked = asked.stage == DRIVER and asked.argv[0] == "nvidia-smi" and self._driver_was_late()
             because = fault.because or (DRIVER_SAYS if probe == "smi" or unasked else "")
             raise Unreadable(str(fault), because) from fault
+
+    def _driver_was_late(self) -> bool:
+        """Whether driver.responds says why: an answer that is missing only for want of time is told by itself."""
+        states = (raw.state for name, raw in self.raws.items() if name in self.probes and self._asks_driver(name))
+        return any(state in (LATE, ABANDONED) for state in states)
+
+    def _asks_driver(self, name: str) -> bool:
+        probe = self.probes[name]
+        return probe.stage == DRIVER and probe.argv[0] == "nvidia-smi"
 
 
 def understood(probe: Probe, raw: Raw) -> Any:

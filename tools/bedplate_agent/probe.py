@@ -14,9 +14,10 @@ WIDTH = {LOG: 1, SYSFS: 4, SERVICES: 4, SLOW: 1, DRIVER: 1, ACTIVE: 1}  # nvidia
 DONE = "done"
 LATE = "late"  # past its deadline, and ended by a signal
 ABANDONED = "abandoned"  # past its deadline, and not even SIGKILL ended it: stuck in the kernel
+SHORT = "short"  # ended before it had had its time: the node had no processor for it, or the run was over
 ABSENT = "absent"  # no such program
 UNASKED = "unasked"  # another probe says why
-STATES = (DONE, LATE, ABANDONED, ABSENT, UNASKED)
+STATES = (DONE, LATE, ABANDONED, SHORT, ABSENT, UNASKED)
 
 # Classes of checks and probes.
 PASSIVE = "passive"  # safe beside jobs, all of them within 20 s

@@ -2,6 +2,8 @@
 
 - A child past its deadline gets SIGTERM for its group, then SIGKILL; one that is stuck in the kernel survives both and
   is abandoned: nobody waits for it (mej/nhc#134).
+- A deadline is for what is asked, not for a node whose processors are all taken: while a child waits for one, its time
+  stands still. One that did not get half of its time until the run is over is no fault of the driver or the mount.
 - Stage after stage, in the order of probe.STAGES. A driver that does not answer once is not asked again in this run.
 - When the time of the whole run is up, what is left is not asked, and says so.
 """
@@ -25,6 +27,7 @@ from bedplate_agent.probe import (
     DONE,
     DRIVER,
     LATE,
+    SHORT,
     STAGES,
     UNASKED,
     WIDTH,
@@ -48,11 +51,13 @@ CANNOT_START, READER_FAILED = 127, 70
 class Child:
     """A probe that is being asked."""
 
-    def __init__(self, probe: Probe, path: str) -> None:
+    def __init__(self, probe: Probe, path: str, latest: float) -> None:
         self.probe = probe
         self.out, self.err = os.memfd_create("out"), os.memfd_create("err")
         self.began = time.monotonic()
-        self.ends = self.began + probe.deadline_s
+        self.latest = latest  # when the run is over
+        self.ends = min(self.began + probe.deadline_s, latest)
+        self.state = self.why = ""  # of one that was ended
         self.sent = 0  # signals
         sys.stdout.flush()
         sys.stderr.flush()
@@ -91,22 +96,39 @@ class Child:
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         now = time.monotonic()
         if pid:
-            code = os.waitstatus_to_exitcode(status)
-            if self.sent:
-                return self._raw(LATE, code, f"no answer within {self.probe.deadline_s:g} s")
-            if code == CANNOT_START and self.probe.argv:  # execvpe names the last folder that it looked into
-                return self._raw(ABSENT, code, "no such program")
-            return self._raw(DONE, code)
-        if now < self.ends:
+            return self._ended(os.waitstatus_to_exitcode(status))
+        if now < self.ends or (not self.sent and self._has_time(now)):
             return None
         if self.sent == 2:  # noqa: PLR2004  TERM, KILL
-            return self._raw(
-                ABANDONED, None, f"no answer within {self.probe.deadline_s:g} s, and SIGKILL does not end it"
-            )
+            abandoned = ABANDONED if self.state == LATE else self.state  # without a processor nobody can even end
+            return self._raw(abandoned, None, f"{self.why}, and SIGKILL does not end it")
         os.killpg(self.pid, (signal.SIGTERM, signal.SIGKILL)[self.sent])
         self.ends = now + (TERM_S, KILL_S)[self.sent]
         self.sent += 1
         return None
+
+    def _ended(self, code: int) -> Raw:
+        if self.sent:
+            return self._raw(self.state, code, self.why)
+        if code == CANNOT_START and self.probe.argv:  # execvpe names the last folder that it looked into
+            return self._raw(ABSENT, code, "no such program")
+        return self._raw(DONE, code)
+
+    def _has_time(self, now: float) -> bool:
+        """Whether it has not had its time yet, and the run goes on; if not, why it is ended."""
+        deadline_s, waited_s = self.probe.deadline_s, _without_processor_s(self.pid)
+        had_s = max(now - self.began - waited_s, 0)
+        if had_s < deadline_s and now < self.latest:
+            self.ends = min(now + deadline_s - had_s, self.latest)
+            return True
+        if had_s < deadline_s / 2:
+            self.state, self.why = SHORT, (
+                f"it had {had_s:.1f} of its {deadline_s:g} s when the time of the run was up"
+                f" ({waited_s:.1f} s without a processor)"
+            )  # fmt: skip
+        else:
+            self.state, self.why = LATE, f"no answer within {min(had_s, deadline_s):.3g} s"
+        return False
 
     def _raw(self, state: str, code: int | None, why: str = "") -> Raw:
         ms = int((time.monotonic() - self.began) * 1000)
@@ -114,7 +136,7 @@ class Child:
         for handle in (self.out, self.err, self.ending):
             if handle >= 0:
                 os.close(handle)
-        if state == LATE:  # the rest of its group, which may have outlived it
+        if state in (LATE, SHORT):  # the rest of its group, which may have outlived it
             with suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
         return raw
@@ -123,6 +145,19 @@ class Child:
     def _text(handle: int) -> str:
         size = min(os.fstat(handle).st_size, OUTPUT_BYTES)
         return os.pread(handle, size, 0).decode("utf-8", "replace")
+
+
+def _without_processor_s(group: int) -> float:
+    """How long the process of a group that waited most was ready to run, and did not; 0 where nobody counts that."""
+    most_ns = 0
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        with suppress(OSError, ValueError, IndexError):  # gone, or a kernel that does not tell
+            if os.getpgid(int(name)) == group:
+                with open(f"/proc/{name}/schedstat", encoding="ascii") as file:
+                    most_ns = max(most_ns, int(file.read().split()[1]))
+    return most_ns / 1e9
 
 
 def run(
@@ -162,9 +197,7 @@ def _stage(waiting: list[Probe], raws: dict[str, Raw], end: float, path: str, *,
                 continue
             if probe.pause_s:
                 time.sleep(probe.pause_s)
-            running.append(
-                Child(probe._replace(deadline_s=min(probe.deadline_s, max(left - probe.pause_s, 0.1))), path)
-            )
+            running.append(Child(probe, path, end))
         for child in list(running):
             raw = child.look()
             if raw is not None:
