@@ -24,6 +24,7 @@ from bedplate.cli.main import bedplate
 from bedplate.decide.distribution.engines import Engine
 from bedplate.decide.distribution.slowness import Patience
 from bedplate.model.faults import NodesFailed
+from bedplate.sources import checkout
 from bedplate_place import collect as collecting
 from bedplate_place.usage import Usage
 from unit.image_nodes import NAMES, Nodes, image_nodes, name_of
@@ -61,7 +62,8 @@ def test_an_image_that_changed_little_moves_little(upgraded: Nodes) -> None:
     assert move.what == "patch"
     assert move.size < len(NEW) * 15 // 100
     for name in NAMES:
-        assert {path.name for path in upgraded.disks[name].iterdir()} == {name_of(OLD), name_of(NEW)}
+        there = {name_of(OLD), name_of(NEW)}
+        assert {path.name for path in upgraded.disks[name].iterdir()} == there | {f"{file}.sealed" for file in there}
         assert upgraded.file(name).stat().st_mode & 0o777 == 0o444
     summary = upgraded.events()[-1]
     assert summary.kind == "image.distributed"
@@ -229,11 +231,24 @@ def test_killed_fifty_times_no_file_is_under_its_name_that_does_not_hash_to_it(n
             assert _sound(nodes.disks[name]), f"kill {kills}, {way.engine}, {name}"
     assert set(nodes.results(engine=Engine.TORRENT).values()) <= {Result.PLACED, Result.PRESENT}
     assert nodes.have() == set(NAMES)
-    assert {path.name for name in NAMES for path in nodes.disks[name].iterdir()} == {nodes.name}
+    left = {path.name for name in NAMES for path in nodes.disks[name].iterdir() if ".sealed-" not in path.name}
+    assert left == {nodes.name, f"{nodes.name}.sealed"}, "a seal that was cut off is left to `image gc`"
+    assert all(_sealed(nodes.file(name)) for name in NAMES)
 
 
 def _sound(disk: Path) -> bool:
-    return all(name_of(path.read_bytes()) == path.name for path in disk.iterdir() if not path.name.startswith("."))
+    """Every image hashes to its name, and a seal is whole and of the image that is there."""
+    images = [path for path in disk.iterdir() if path.suffix == ".sqsh" and not path.name.startswith(".")]
+    seals = [path for path in disk.iterdir() if path.suffix == ".sealed"]
+    return all(name_of(path.read_bytes()) == path.name for path in images) and all(
+        _sealed(path.with_suffix("")) for path in seals
+    )
+
+
+def _sealed(image: Path) -> bool:
+    said, there = Path(f"{image}.sealed").read_text().split(), image.stat()
+    known = [f"sha256:{image.name[7:71]}", str(there.st_size), str(there.st_ino), str(int(there.st_mtime))]
+    return said[:4] == known and len(said) == 5
 
 
 def _kill_nodes(nodes: Nodes, way: Options, chance: random.Random) -> int:
@@ -382,3 +397,35 @@ def test_the_command_says_what_it_would_do_and_does_it_with_yes(littered: Nodes)
 
 def test_the_package_names_what_others_use() -> None:
     assert all(hasattr(distribution, name) for name in distribution.__all__)
+
+
+# --- the seal by which a job starts ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", [Engine.SSH, Engine.HTTP, Engine.TORRENT])
+def test_what_is_placed_is_sealed_as_role_image_seals_it(nodes: Nodes, engine: Engine, tmp_path: Path) -> None:
+    assert set(nodes.results(engine=engine).values()) == {Result.PLACED}
+    program = tmp_path / "bedplate-image-seal"
+    program.write_text((checkout.root() / "roles/image/templates/image-seal.py.j2").read_text())
+    for name in NAMES:
+        file = nodes.file(name)
+        assert _sealed(file)
+        said = subprocess.run([sys.executable, program, file], capture_output=True, text=True, check=True).stdout
+        assert said == f"{file}: sealed, as it was\n"
+
+
+def test_what_was_placed_without_a_seal_gets_one_and_other_bytes_lose_theirs(nodes: Nodes) -> None:
+    nodes.results()
+    Path(f"{nodes.file('n1')}.sealed").unlink()
+    assert set(nodes.results().values()) == {Result.PRESENT}
+    assert _sealed(nodes.file("n1"))
+    file = nodes.file("n2")
+    file.chmod(0o644)
+    file.write_bytes(b"!" * len(OLD))
+    assert nodes.results() == {"n1": Result.PRESENT, "n2": Result.PLACED, "n3": Result.PRESENT}
+    assert _sealed(file)
+
+
+def test_a_patch_is_not_sealed(upgraded: Nodes) -> None:
+    place(upgraded.site, "A")
+    assert not [path for name in NAMES for path in upgraded.disks[name].glob("*.xd3*")]

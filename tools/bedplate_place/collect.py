@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 
-from bedplate_place.files import sync_directory, turn
+from bedplate_place.files import IMAGE, sync_directory, turn
 from bedplate_place.usage import Usage
 
 TYPE_CHECKING = False
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
     from bedplate_place.talk import Talk
 
-IMAGE = re.compile(r"sha256-[0-9a-f]{64}\.sqsh")
 # What transfers leave when they are cut off, and this program when it is.
-LEFT = re.compile(r"\.(?P<of>(?:sha256-[0-9a-f]{64}\.sqsh|delta-[0-9a-f-]+\.xd3))\.(?:part|swarm|patched|going)")
+LEFT = re.compile(
+    r"\.(?P<of>(?:sha256-[0-9a-f]{64}\.sqsh|delta-[0-9a-f-]+\.xd3))\.(?:part|swarm|patched|going|sealed-[a-z0-9_]{8})"
+)
 PATCH = re.compile(r"delta-[0-9a-f]{64}-[0-9a-f]{64}\.xd3")
 POINTER = "current.sqsh"  # what jobs start from: role image points it
 
@@ -57,7 +58,7 @@ def _row(directory: str, name: str, keep: dict[str, str], *, remove: bool) -> di
         os.rename(hidden, path)
         return {**row, "does": "keep", "why": why}
     os.unlink(hidden)
-    if os.path.lexists(seal := f"{path}.sealed"):  # what role image wrote of it: of a file that is gone
+    if os.path.lexists(seal := f"{path}.sealed"):  # of a file that is gone
         os.unlink(seal)
     return {**row, "does": "removed", "why": ""}
 

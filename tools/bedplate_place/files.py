@@ -1,14 +1,14 @@
-"""The file on this node's disk: under a hidden name until it is whole."""
+"""The file on this node's disk: under a hidden name until it is whole, and sealed once it has its final one."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import re
 import stat
 
+from bedplate_place import seal
 from bedplate_place.faults import BUSY, NO_SPACE, OTHER_BYTES, Failed
 
 TYPE_CHECKING = False
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-CHUNK = 4 * 1024 * 1024
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
+IMAGE = re.compile(r"sha256-[0-9a-f]{64}\.sqsh")  # what is sealed: not a patch, which is gone soon
 
 
 class Wanted:
@@ -30,6 +30,8 @@ class Wanted:
         self.size: int = spec["size"]
         if not NAME.fullmatch(self.name):
             raise ValueError(f"no name of a file: {self.name!r}")
+        self.sealed = IMAGE.fullmatch(self.name) is not None
+        self.look: seal.Look | None = None  # at the part that was found right
 
     @property
     def path(self) -> str:
@@ -43,8 +45,26 @@ class Wanted:
         return f".{self.name}.{kind}"
 
     def there(self) -> bool:
-        """Is it in place, with all of its bytes?"""
-        return regular_size(self.path) == self.size and sha256(self.path) == self.sha256
+        """Is it in place, with all of its bytes? An image gets its seal then, if it has none, however it came."""
+        if regular_size(self.path) != self.size:
+            return False
+        if not self.sealed:
+            return self._looked_at(self.path).sha256 == self.sha256
+        try:
+            seal.seal(self.path, dry=False)
+        except seal.Refused:
+            return False
+        return True
+
+    def _looked_at(self, path: str) -> seal.Look:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.fsync(handle)
+            return seal.Look(handle, dry=not self.sealed)
+        except seal.Refused as fault:
+            raise Failed(OTHER_BYTES, f"{path}: {fault}") from fault
+        finally:
+            os.close(handle)
 
     def check_space(self, kind: str) -> None:
         try:
@@ -65,13 +85,12 @@ class Wanted:
         found = regular_size(part)
         if found != self.size:
             raise Failed(OTHER_BYTES, f"received {found} of {self.size} bytes")
-        with open(part, "rb") as file:
-            os.fsync(file.fileno())
-        digest = sha256(part)
-        if digest != self.sha256:
+        look = self._looked_at(part)
+        if look.sha256 != self.sha256:
             os.unlink(part)
-            raise Failed(OTHER_BYTES, f"received other bytes: sha256 {digest}")
+            raise Failed(OTHER_BYTES, f"received other bytes: sha256 {look.sha256}")
         os.chmod(part, 0o444)
+        self.look = look
 
     def publish(self, part: str) -> None:
         """Give a part that was checked its final name."""
@@ -79,11 +98,14 @@ class Wanted:
         self.published()
 
     def published(self) -> None:
+        """It has its name: seal it, by what was seen when it was looked at."""
         sync_directory(self.directory)
         for entry in os.listdir(self.directory):  # what other ways left of the same file
             if entry.startswith(f".{self.name}."):
                 with contextlib.suppress(OSError):
                     os.unlink(os.path.join(self.directory, entry))
+        if self.sealed and self.look:
+            seal.write(f"{self.path}.sealed", self.look.line)
 
 
 @contextlib.contextmanager
@@ -108,16 +130,6 @@ def regular_size(path: str) -> int | None:
     except FileNotFoundError:
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None
-
-
-def sha256(path: str) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb", buffering=0) as file:
-        buffer = bytearray(CHUNK)
-        view = memoryview(buffer)
-        while count := file.readinto(buffer):
-            digest.update(view[:count])
-    return digest.hexdigest()
 
 
 def sync_directory(directory: str) -> None:

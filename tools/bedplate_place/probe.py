@@ -1,4 +1,4 @@
-"""What this node has, and can do; changes nothing."""
+"""What this node has, and can do; what it has is sealed, else nothing is changed."""
 
 from __future__ import annotations
 

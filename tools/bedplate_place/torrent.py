@@ -6,6 +6,7 @@ A node whose controller is gone goes on for as long as bytes move: the others ma
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import time
@@ -35,7 +36,11 @@ def run(directory: str, spec: dict[str, Any], talk: Talk) -> None:
         wanted.check_space(KIND)
         if os.path.islink(wanted.part(KIND)) or os.path.isdir(wanted.path):
             raise Failed(FAULT, f"{wanted.part(KIND)} or {wanted.path} is no regular file")
-        Leaf(wanted, spec, talk).run()
+        leaf = Leaf(wanted, spec, talk)
+        leaf.run()
+        leaf.swarm.close()
+        if wanted.look and wanted.look.why_not == os.strerror(errno.ETXTBSY):
+            wanted.there()  # fs-verity could not be turned on while libtorrent held the file open
 
 
 class Leaf:

@@ -75,6 +75,10 @@ class Swarm:
         params.flags = flags | lt.torrent_flags.seed_mode if seeds else flags
         self.torrent = self.session.add_torrent(params)
 
+    def close(self) -> None:
+        """Let go of everything; returns when it is done."""
+        del self.torrent, self.session
+
     def allow(self, addresses: list[str]) -> None:
         """Let in these, and those of before, and nobody else."""
         self.allowed |= set(addresses)
