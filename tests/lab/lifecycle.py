@@ -218,15 +218,19 @@ def _signals_as_exceptions() -> Iterator[Callable[[], None]]:
             signal.signal(number, handler)
 
 
-def down(places: Places, steps: Steps, *, purge: bool) -> bool:
-    """End a lab; False when there was none. With purge the cached trees and archive go too."""
+def down(places: Places, steps: Steps, *, purge: bool, keep_registry: bool = False) -> bool:
+    """End a lab; False when there was none. With purge the cached trees and archive go too.
+
+    keep_registry: its storage is what the next lab's registry has.
+    """
     require_root()
     with turn(places):
         before = status(places)
         existed = before.state != "down"
         if existed:
-            _clean(places, steps)
+            _clean(places, steps, keep_registry=keep_registry)
         if purge:
+            shutil.rmtree(places.kept_registry, ignore_errors=True)
             shutil.rmtree(places.cache, ignore_errors=True)
             shutil.rmtree(places.state / "last-logs", ignore_errors=True)
             steps.say(f"cache {places.cache} deleted")
@@ -344,10 +348,12 @@ def _tell(steps: Steps, state: State) -> None:
         steps.say(f"{state.host}: {state.state} {' '.join(state.failed)}".rstrip())
 
 
-def _clean(places: Places, steps: Steps) -> None:
+def _clean(places: Places, steps: Steps, *, keep_registry: bool = False) -> None:
     """Take everything away that a lab of this name has or had, whoever made it and however far it came."""
     # Nothing of a host is kept, so none is asked to shut down: that would be seconds for nothing.
     machine.kill(places, machine.programs(places))
+    if keep_registry:
+        registry.keep(places)
     network.remove(places)
     hosts.remove(places)
     if not _others(places):

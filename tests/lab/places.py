@@ -51,6 +51,11 @@ class Places:
     def logs(self) -> Path:
         return self.live / "logs"
 
+    @property
+    def kept_registry(self) -> Path:
+        """The registry's storage of a lab that ended and kept it: the next one begins with it."""
+        return self.state / "registry"
+
     def host(self, name: str) -> Path:
         return self.live / "hosts" / name
 

@@ -65,6 +65,8 @@ def make(places: Places) -> Registry:
          "-keyout", directory / "registry.key", "-out", directory / "registry.crt", "-subj", "/CN=Bedplate lab",
          "-addext", f"subjectAltName=DNS:{HOST},IP:{BRIDGE_ADDRESS}"],
     )  # fmt: skip
+    if places.kept_registry.exists():
+        places.kept_registry.rename(directory / "data")
     password = secrets.token_urlsafe(18)
     hashed = run(["htpasswd", "-niB", USER], stdin=password).out
     (directory / "htpasswd").write_text(hashed)
@@ -77,6 +79,14 @@ def make(places: Places) -> Registry:
     certificates.mkdir()
     shutil.copy(directory / "registry.crt", certificates / "ca.crt")
     return registry
+
+
+def keep(places: Places) -> None:
+    """Put the storage of a registry that has ended where the next lab finds it."""
+    data = places.live / "registry/data"
+    if data.is_dir():
+        shutil.rmtree(places.kept_registry, ignore_errors=True)
+        data.rename(places.kept_registry)
 
 
 def start(places: Places, registry: Registry) -> None:

@@ -87,8 +87,9 @@ def up(nodes: int, fresh: bool, as_json: bool) -> None:
 
 @lab.command(context_settings=CONTEXT_SETTINGS)
 @click.option("--purge", is_flag=True, help="Delete the cached trees and archive too: the next `up` builds them anew.")
+@click.option("--keep-registry", is_flag=True, help="Keep what its registry has: the next `up` begins with it.")
 @json_option
-def down(purge: bool, as_json: bool) -> None:
+def down(purge: bool, keep_registry: bool, as_json: bool) -> None:
     """End the lab, and what a dead one left.
 
     Hosts, services, namespaces, mounts.
@@ -98,7 +99,9 @@ def down(purge: bool, as_json: bool) -> None:
       bedplate lab down
     """
     places, steps = _lab("places").places(), _steps()
-    existed = _lab("lifecycle").down(places, steps, purge=purge)
+    if purge and keep_registry:
+        raise BadInput("--purge deletes what --keep-registry keeps: say one of them")
+    existed = _lab("lifecycle").down(places, steps, purge=purge, keep_registry=keep_registry)
     if as_json:
         print_json({"existed": existed, "seconds": round(steps.seconds, 1)})
         return

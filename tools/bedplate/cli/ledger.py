@@ -9,7 +9,7 @@ COMMANDS = {
     "log": "ledgerlog", "show": "ledgerlog", "verify": "ledgerverify", "anchor": "ledgeranchor",
     "restored": "ledgeranchor", "export": "ledgercopy", "import": "ledgercopy", "attach": "ledgercopy",
     "file": "ledgercopy", "at": "ledgerask", "who": "ledgerask", "explain": "ledgerask", "rebuild": "ledgerask",
-    "checkpoint": "ledgercheckpoint",
+    "checkpoint": "ledgercheckpoint", "recover": "ledgerrecover",
 }  # fmt: skip
 
 

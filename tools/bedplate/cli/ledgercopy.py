@@ -7,14 +7,16 @@ import click
 
 from bedplate.act import ledgercopy as copies
 from bedplate.act import lock as locks
+from bedplate.act import sitefiles
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json
-from bedplate.decide.ledgerfiles import ROLES
+from bedplate.decide.ledgerfiles import ROLES, SITE
 from bedplate.ledger.filestore import FileStore
 from bedplate.model.faults import BadInput, DifferencesFound
 from bedplate.sources.site import open_site
 
 PATH = click.Path(path_type=Path, dir_okay=False)
+BY_HAND = [role for role in ROLES if role != SITE]
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
@@ -54,6 +56,7 @@ def export(root: Path, target: Path, *, files: Path | None, as_json: bool) -> No
 def import_(root: Path, source: Path, *, files: Path | None, check: bool, as_json: bool) -> int:
     """Read an export into the site's empty ledger, if all of it verifies.
 
+    Into a directory without a fleet.yml, fleet and nodes are written first, as the record has them among its files.
     Exit code 5, and nothing is imported, when a line, an event, the chain or a signature is damaged: each is named.
 
     \b
@@ -65,6 +68,9 @@ def import_(root: Path, source: Path, *, files: Path | None, check: bool, as_jso
         reading = copies.examine(source)
         damage = reading.damage
     else:
+        if files is not None and not (root / "fleet.yml").exists():
+            written = sitefiles.begin(root, source, files)
+            click.echo(f"{root}: {', '.join(written)} written, as the record has them", err=True)
         reading, damage = copies.load(open_site(root), source, files=files)
     if as_json:
         print_json({
@@ -84,7 +90,7 @@ def import_(root: Path, source: Path, *, files: Path | None, check: bool, as_jso
 
 @click.command
 @click.argument("sources", metavar="FILE...", nargs=-1, required=True, type=PATH)
-@click.option("--as", "role", type=click.Choice(list(ROLES)), required=True, help="What the files are.")
+@click.option("--as", "role", type=click.Choice(BY_HAND), required=True, help="What the files are.")
 @click.option("--env", metavar="ENV", help="The environment that they belong to: a name, a lock file, an identity.")
 @click.option("--nodes", metavar="NODESET", help="The nodes that they speak of.")
 @click.option("--subject", "subjects", metavar="KIND:NAME", multiple=True, help="What else: checkpoint:/data/run7.")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from bedplate.act import checkpointmatrix, rules
+from bedplate.act import checkpointmatrix, rules, sitefiles
 from bedplate.act import lock as locks
 from bedplate.cli.output import json_option, print_json
 from bedplate.decide.diff import Difference, differences
@@ -29,7 +29,8 @@ def lock(site_path: Path, environment: str, as_json: bool) -> None:
     """Find the exact bytes that ENV means, and record them.
 
     Packages of the archive, the image, the configuration.
-    Writes environments/ENV.lock.json and records it in the ledger, or tells every fault and writes nothing.
+    Writes environments/ENV.lock.json and records it in the ledger, or tells every fault and writes nothing. The files
+    of the site that it was made from are kept with the ledger.
     What the ledger knows is never changed: a change is a new environment.
 
     \b
@@ -39,6 +40,7 @@ def lock(site_path: Path, environment: str, as_json: bool) -> None:
     site = open_site(site_path)
     written = locks.write(site, locks.resolve(site, environment))
     holds, previous = written.lock, written.previous
+    sitefiles.keep(site, holds)
     findings = rules.of_lock(site, site.environment(environment), holds)
     changes = differences(previous, holds) if previous else []
     doubts = _checkpoints(site, holds)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bedplate.decide.fold import NodeState, World
-from bedplate.decide.ledgerfiles import ROLES, Attached
+from bedplate.decide.ledgerfiles import ROLES, SITE, Attached
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.model.event import Event
 from bedplate.model.fleet import Fleet
@@ -32,8 +32,8 @@ VERIFIED = (
     "and its reason stands in the ledger: `bedplate ledger explain NODE`."
 )
 NEEDED = (
-    "Needed: this checkout of Bedplate, the site's directory, the package archive, the registry's storage, and the "
-    "export of the ledger with its files."
+    "Needed: this checkout of Bedplate, the package archive, the registry's storage, the export of the ledger with its "
+    "files, and what no record holds: the site's secrets, and the ssh host keys of its machines (known_hosts)."
 )
 
 type Part = str | Table | Commands
@@ -201,11 +201,14 @@ def _layers(lock: LockDocument) -> Iterable[Section]:
 def _files(record: Record, lock: LockDocument) -> Section:
     of = [one for one in record.files if one.environment == lock.identity]
     rows = tuple((one.role, one.name, str(one.size), one.sha256, str(one.event)) for one in of)
-    missing = [f"{role} ({what})" for role, (_, what) in ROLES.items() if role not in {one.role for one in of}]
+    there = {one.role for one in of} | {SITE}  # the site's own files: see below
+    missing = [f"{role} ({what})" for role, (_, what) in ROLES.items() if role not in there]
     parts: list[Part] = [Table(("role", "file", "bytes", "sha256", "event"), rows)] if rows else []
     if missing := [one for one in missing if not one.startswith("other")]:
         parts.append(f"Not on record: {', '.join(missing)}. Attach with: bedplate ledger attach FILE --as ROLE --env "
                      f"{lock.name}")  # fmt: skip
+    if SITE not in {one.role for one in of}:
+        parts.append(f"The site's files that it was locked from are not on record (run: bedplate lock {lock.name}).")
     return Section(f"{lock.name}: files and logs", tuple(parts), level=3)
 
 
@@ -214,10 +217,18 @@ def _again(record: Record, lock: LockDocument) -> Section:
     nodes = f" --nodes {','.join(on[:3])}{',…' if len(on) > 3 else ''}" if on else ""  # noqa: PLR2004
     lines = [
         "bedplate --site SITE ledger import EXPORT --files FILES    # the record; exit code 0: it is whole",
+        f"bedplate --site SITE ledger recover {lock.name}             # the site's files, its lock, its build record",
         "bedplate --site SITE check                                 # fleet.yml, nodes.csv, environments",
         f"bedplate --site SITE lock {lock.name}                       # writes the recorded lock, or says what differs",
         "bedplate --site SITE archive verify                        # the packages, by hash",
-        *([f"bedplate --site SITE image place {lock.name}                # the image, by hash"] if lock.image else []),
+        *(
+            [
+                f"bedplate --site SITE image import {lock.name}               # the image, by hash, from the registry",
+                f"bedplate --site SITE image place {lock.name}",
+            ]
+            if lock.image
+            else []
+        ),
         "ansible-playbook -i SITE/fleet.yml playbooks/reinstall.yml # machines without an operating system",
         f"bedplate --site SITE rollout {lock.name}{nodes}",
         f"bedplate --site SITE verify --env {lock.name}{nodes}",

@@ -7,6 +7,7 @@ from bedplate.model.event import Event
 from bedplate.model.layers import Layer
 
 ATTACHED = "file.attached"
+SITE = "site"  # `bedplate lock` keeps them (decide/sitefiles.py), nobody attaches them
 # role -> its layer, and what it is; the handover document lists each, and says which are missing
 ROLES: dict[str, tuple[Layer, str]] = {
     "hardware-list": (Layer.HARDWARE, "list of machines, parts and firmware"),
@@ -20,6 +21,7 @@ ROLES: dict[str, tuple[Layer, str]] = {
     "launch-command": (Layer.LAUNCH, "how a run is launched, and in which directories"),
     "pass-criteria": (Layer.LAUNCH, "what a run must show to pass"),
     "test-log": (Layer.LAUNCH, "log of a run that passed"),
+    SITE: (Layer.CONFIG, "files of the site that the environment was locked from"),
     "other": (Layer.LAUNCH, "anything else that belongs to the record"),
 }
 
