@@ -2,6 +2,7 @@
 
 import json
 import os
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -312,3 +313,51 @@ def test_what_git_archive_leaves_out_is_named(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "r", files, tag=None)
     done = commits.export(commits.Commit(ADDRESS, repository.folder, repository.head, ""), tmp_path / "out")
     assert done.left_out == ("secret",)
+
+
+# --- our lock's wheel of the upstream's package -----------------------------------------------------------------------
+
+
+def our_lock(stand: Stand, tmp_path: Path) -> Path:
+    """A wheel of megatron-core that has one file changed, and a lock beside image.yml that has it."""
+    wheel = tmp_path / "megatron_core-0.19.2-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("megatron/core/__init__.py", FILES["megatron/core/__init__.py"])
+        archive.writestr("megatron/core/package_info.py", "MAJOR = 0\nMINOR = 19\nPATCH = 1\n")
+        archive.writestr("megatron/core/helpers.so", "ELF")
+    (stand.root / "images/a/uv.lock").write_text(
+        'version = 1\n[[package]]\nname = "megatron_core"\nversion = "0.19.2"\n'
+        f'wheels = [{{ url = "https://x.example/a.whl", hash = "{sha256(wheel.read_bytes())}" }}]\n'
+    )
+    return wheel
+
+
+def test_where_our_wheel_and_the_commit_part_stands_in_the_record(stand: Stand, tmp_path: Path) -> None:
+    given = our_lock(stand, tmp_path)
+    record = stand.build(checkout=stand.upstream.folder, wheels=[given]).record
+    (wheel,) = record.wheels
+    assert (wheel.name, wheel.version, wheel.sha256) == ("megatron-core", "0.19.2", sha256(given.read_bytes()))
+    assert wheel.says == "1 files are the same, 1 differ"
+    assert list(wheel.differ) == ["megatron/core/package_info.py"]
+    assert wheel.compiled == ("megatron/core/helpers.so",)
+    assert images.read(open_site(stand.root), record.name) == record
+    assert any("a wheel is compared while one is" in fault for fault in stand.faults(wheels=[given]))
+
+
+def test_a_wheel_that_was_not_given_is_recorded_as_not_compared(stand: Stand, tmp_path: Path) -> None:
+    our_lock(stand, tmp_path)
+    (wheel,) = stand.build(checkout=stand.upstream.folder).record.wheels
+    assert (wheel.sha256, wheel.differ) == (None, {})
+    assert wheel.says.startswith("not compared")
+
+
+def test_a_wheel_that_our_lock_does_not_have_is_refused(stand: Stand, tmp_path: Path) -> None:
+    given = our_lock(stand, tmp_path)
+    with zipfile.ZipFile(given, "a") as archive:
+        archive.writestr("megatron/core/more.py", "")
+    (found,) = stand.faults(checkout=stand.upstream.folder, wheels=[given])
+    assert "is no wheel that uv.lock of the definition has" in found
+
+
+def test_the_base_is_recorded_with_its_index_where_there_is_one(stand: Stand) -> None:
+    assert stand.build(checkout=stand.upstream.folder).record.base.index_digest is None

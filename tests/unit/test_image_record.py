@@ -16,6 +16,7 @@ from bedplate.decide.buildrecord import (
     BuildRecord,
     Squashfs,
     Stage,
+    Wheel,
     definition_sha256,
     parse_record,
     record_text,
@@ -53,6 +54,18 @@ def test_a_record_is_written_and_read_back_in_every_stage(record: BuildRecord, s
     assert text.endswith("}\n")
     assert text == json.dumps(json.loads(text), indent=2, sort_keys=True) + "\n"
     assert record.stage is stage
+
+
+def test_what_was_added_later_is_read_back_and_leaves_the_hash_of_earlier_records_alone() -> None:
+    assert not {"wheels"} & BUILT.document().keys()
+    assert "index_digest" not in BUILT.document()["base"]
+    different = {"a/b.py": {"wheel": digest("5"), "commit": digest("6")}}
+    wheels = (
+        Wheel("megatron-core", "0.19.2", digest("7"), "4 files are the same, 1 differ", 4, different, ("a/c.so",)),
+        Wheel("megatron-core", "0.19.2", None, "not compared: the wheel was not given"),
+    )
+    later = replace(BUILT, wheels=wheels, base=replace(BUILT.base, index_digest=digest("2")))
+    assert parse_record(record_text(later), "builds/lab-small.json") == later
 
 
 def test_a_record_knows_what_it_was_in_earlier_stages() -> None:

@@ -64,10 +64,23 @@ image.add_command(place.gc)
 )
 @click.option("--builder", type=click.Choice(list(BUILDERS)), help="Which one builds.  [default: the first that can]")
 @click.option("--twice", is_flag=True, help="Build again, and say whether the digest is the same, or what differs.")
+@click.option(
+    "--wheel",
+    "wheels",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    multiple=True,
+    help="Wheel that the definition's uv.lock has of upstream's package: what differs from the commit is recorded.",
+)
 @json_option
 @click.pass_obj
 def build(  # noqa: PLR0917  click's order
-    root: Path, env: str, checkout: Path | None, builder: str | None, twice: bool, as_json: bool
+    root: Path,
+    env: str,
+    checkout: Path | None,
+    builder: str | None,
+    twice: bool,
+    wheels: tuple[Path, ...],
+    as_json: bool,
 ) -> None:
     """Build the image of ENV from its definition, and record it.
 
@@ -80,7 +93,7 @@ def build(  # noqa: PLR0917  click's order
       bedplate image build A --checkout ~/Megatron-LM --builder buildkit
       bedplate image build A --twice
     """
-    _stage(partial(images.build, checkout=checkout, builder=builder, twice=twice), root, env, as_json)
+    _stage(partial(images.build, checkout=checkout, builder=builder, twice=twice, wheels=wheels), root, env, as_json)
 
 
 @image.command()
@@ -358,6 +371,7 @@ def _record_rows(record: BuildRecord) -> list[tuple[str, Any]]:
     reproduced = record.reproduced.answer + (f": {record.reproduced.says}" if record.reproduced.says else "")
     return [
         ("base", f"{record.base.reference}@{record.base.digest}"),
+        *((f"wheel of {wheel.name} {wheel.version}", wheel.says) for wheel in record.wheels),
         ("builder", ", ".join(programs)),
         ("network", ", ".join(f"{step.name} {step.network}" for step in record.steps)),
         *sources,

@@ -47,11 +47,15 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True)
 class Base:
-    """digest: what the definition pins, an index's where there is one; manifest_digest: of the platform, out of it."""
+    """digest: what the definition pins; manifest_digest: of the platform; index_digest: of the index it is out of.
+
+    index_digest None: the definition pins the platform's manifest itself (or the record is of a time that did not ask).
+    """
 
     reference: str
     digest: str
     manifest_digest: str
+    index_digest: str | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,25 @@ class Reproduced:
 
 
 @dataclass(frozen=True)
+class Wheel:
+    """A package that the commit and our own lock both have: the lock's wheel against the commit, file by file.
+
+    sha256: of the wheel, None: it was not compared, and `says` why. differ: path -> sha256 of both. compiled,
+    wheel_only, commit_only: in one of them (decide/images/wheel.py).
+    """
+
+    name: str
+    version: str
+    sha256: str | None
+    says: str
+    same: int = 0
+    differ: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    compiled: tuple[str, ...] = ()
+    wheel_only: tuple[str, ...] = ()
+    commit_only: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Squashfs:
     """path: relative to the site; options: of mksquashfs; uri: imported from, enters some versions' bytes."""
 
@@ -147,6 +170,7 @@ class BuildRecord:
     upstream: Source | None = None
     sources: tuple[Source, ...] = ()
     lockfiles: Mapping[str, str] = field(default_factory=dict)
+    wheels: tuple[Wheel, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     reproduced: Reproduced = Reproduced()
     log: Beside | None = None
@@ -181,6 +205,11 @@ class BuildRecord:
 
     def document(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(json.dumps({"schema": SCHEMA, **asdict(self)}))  # lists, as it is read
+        # What was added later stands there only if it says something: locks name earlier records by their hash.
+        if not document["wheels"]:
+            del document["wheels"]
+        if document["base"]["index_digest"] is None:
+            del document["base"]["index_digest"]
         return document
 
 
@@ -216,6 +245,7 @@ class _Base(Strict):
     reference: _Text
     digest: _Digest
     manifest_digest: _Digest
+    index_digest: _Digest | None = None
 
 
 class _Builder(Strict):
@@ -256,6 +286,23 @@ class _Reproduced(Strict):
     says: str
 
 
+class _Difference(Strict):
+    wheel: _Digest
+    commit: _Digest
+
+
+class _Wheel(Strict):
+    name: _Text
+    version: _Text
+    sha256: _Digest | None
+    says: str
+    same: Annotated[int, Field(ge=0)]
+    differ: dict[str, _Difference]
+    compiled: list[_Text]
+    wheel_only: list[_Text]
+    commit_only: list[_Text]
+
+
 class _Squashfs(Strict):
     sha256: _Digest
     size: Annotated[int, Field(gt=0)]
@@ -283,6 +330,7 @@ class _Record(Strict):
     upstream: _Source | None
     sources: list[_Source]
     lockfiles: dict[str, _Digest]
+    wheels: Annotated[list[_Wheel], Field(default_factory=list)]
     versions: dict[str, _Text]
     reproduced: _Reproduced
     log: _Beside | None
@@ -342,6 +390,7 @@ def read_record(document: Mapping[str, Any], file: str) -> BuildRecord:
         "steps": tuple(Step(**{**step, "made_empty": tuple(step["made_empty"])}) for step in said["steps"]),
         "upstream": _source(said["upstream"]) if said["upstream"] else None,
         "sources": tuple(map(_source, said["sources"])),
+        "wheels": tuple(map(_wheel, said["wheels"])),
         "reproduced": Reproduced(Answer(said["reproduced"]["answer"]), said["reproduced"]["says"]),
         **{key: Beside(**said[key]) if said[key] else None for key in ("log", "provenance", "sbom")},
         "squashfs": Squashfs(**said["squashfs"]) if said["squashfs"] else None,
@@ -350,3 +399,8 @@ def read_record(document: Mapping[str, Any], file: str) -> BuildRecord:
 
 def _source(said: Mapping[str, Any]) -> Source:
     return Source(**{**said, "left_out": tuple(said["left_out"])})
+
+
+def _wheel(said: Mapping[str, Any]) -> Wheel:
+    lists = {key: tuple(said[key]) for key in ("compiled", "wheel_only", "commit_only")}
+    return Wheel(**{**said, **lists})

@@ -3,6 +3,7 @@
 import hashlib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from bedplate.decide.images.wheel import wheel_difference
 from bedplate.model.canonical import sha256
@@ -24,6 +25,19 @@ def wheel_files(wheel: Path) -> dict[str, str]:
         raise BadInput([Fault(str(wheel), None, f"no wheel: {fault}")]) from fault
 
 
+def file_sha256(file: Path) -> str:
+    """Of the wheel itself.
+
+    Raises:
+        BadInput: it cannot be read.
+    """
+    try:
+        with file.open("rb") as opened:
+            return f"sha256:{hashlib.file_digest(opened, 'sha256').hexdigest()}"
+    except OSError as fault:
+        raise BadInput([Fault(str(file), None, f"cannot be read: {fault.strerror}")]) from fault
+
+
 def tree_files(folder: Path) -> dict[str, str]:
     """Path in the folder -> sha256, of regular files; git's own and compiled Python are none of a commit's."""
     found = {}
@@ -35,7 +49,7 @@ def tree_files(folder: Path) -> dict[str, str]:
     return found
 
 
-def compared(wheel: Path, folder: Path) -> dict[str, object]:
+def compared(wheel: Path, folder: Path) -> dict[str, Any]:
     """A wheel against the files of a commit: for a build record.
 
     Raises:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from bedplate.act.image.state import (
     digest_of,
     new_log,
     now,
+    record_path,
     tell_ledger,
     work_directory,
     write,
@@ -45,12 +47,14 @@ def build(
     checkout: Path | None = None,
     builder: str | None = None,
     twice: bool = False,
+    wheels: Collection[Path] = (),
     say: Say = lambda _: None,
 ) -> Outcome:
     """Build the image of an environment; an image built from the same definition is left as it is.
 
     checkout: of the definition's upstream; without one it is fetched. builder: its name; without one, the first that is
-    there. twice: build again, and record whether the digest is the same.
+    there. twice: build again, and record whether the digest is the same. wheels: of upstream's package, as our lock has
+    it, to be compared with the commit.
 
     Raises:
         BadInput: definition or Dockerfile are wrong or leave something open, commits are not what the definition says,
@@ -65,10 +69,16 @@ def build(
         place = built_path(site, want.image.name)
         kept = want.record is not None and digest_of(place) == want.record.manifest_digest
         done = want.record if want.record and want.current and (want.record.pushed_at or kept) else None
+        if done and wheels:
+            what = (
+                f"image {done.name} is built, and a wheel is compared while one is (built anew if its record is gone)"
+            )
+            raise BadInput([Fault(shown(record_path(site, done.name)), None, what, "leave --wheel out")])
         if done and not twice:
             tell_ledger(site, done, Stage.BUILT)
             return Outcome(done, False, f"image {done.name} is built: {done.manifest_digest}")
         one = _Build(site, want, checkout, choice.chosen(builder), say)
+        one.wheels = wheels
         if not (done and kept):
             done = one.keep(place)
             tell_ledger(site, done, Stage.BUILT)
@@ -83,6 +93,7 @@ class _Build:
     """Builds of one definition with one builder, each in a work directory of its own."""
 
     def __init__(self, site: Site, want: Asked, checkout: Path | None, worker: ImageBuilder, say: Say) -> None:
+        self.wheels: Collection[Path] = ()
         self.site, self.want, self.checkout, self.worker, self.say = site, want, checkout, worker, say
         self.programs = worker.builder()
         if want.image.contexts:
@@ -97,7 +108,7 @@ class _Build:
         base = f"{image.base}@{image.base_digest}"
         self.say(f"building image {image.name} from {base} with {self.programs.name} (log: {shown(log)})")
         with work_directory(self.site, image.name) as work:
-            inputs = gathered(self.site, self.want, self.checkout, work, log)
+            inputs = gathered(self.site, self.want, self.checkout, work, log, given_wheels=self.wheels)
             if inputs.open_inputs:
                 count, where = len(inputs.open_inputs), f"bedplate image lint {self.want.definition}"
                 self.say(f"{count} inputs of its recipe are not pinned, so another build may differ ({where})")
@@ -141,7 +152,12 @@ class _Build:
             name=image.name,
             definition_sha256=self.want.definition_sha256,
             repository=image.repository,
-            base=Base(image.base_reference, image.base_digest, platform_manifest(self.base, found.platform)),
+            base=Base(
+                image.base_reference,
+                image.base_digest,
+                platform_manifest(self.base, found.platform),
+                self.base.digest if self.base.is_index else None,
+            ),
             builder=self.programs,
             index_digest=None,
             manifest_digest=digest_of(built) or "",
@@ -154,6 +170,7 @@ class _Build:
             upstream=inputs.upstream,
             sources=inputs.sources,
             lockfiles=inputs.lockfiles,
+            wheels=inputs.wheels,
             versions=found.versions,
             reproduced=UNREPRODUCED,
             log=Beside(log.relative_to(self.site.root).as_posix(), _sha256(log)),

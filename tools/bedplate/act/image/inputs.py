@@ -7,13 +7,14 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bedplate.act.builders.builder import Dockerfile, Order
 from bedplate.act.image.state import Asked
-from bedplate.decide.buildrecord import Source, Step
+from bedplate.act.image.wheels import wheels
+from bedplate.decide.buildrecord import Source, Step, Wheel
 from bedplate.decide.images.lint import lint
 from bedplate.decide.images.recipe import Commits, Recipe, Role, froms
 from bedplate.decide.images.rule import Finding
@@ -51,6 +52,7 @@ class Inputs:
     built_from: bytes
     labels: Mapping[str, str]
     open_inputs: tuple[str, ...]
+    wheels: tuple[Wheel, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,12 @@ class _Taken:
     exported: Exported
 
 
-def gathered(site: Site, want: Asked, checkout: Path | None, work: Path, log: Path) -> Inputs:
+def gathered(
+    site: Site, want: Asked, checkout: Path | None, work: Path, log: Path, *, given_wheels: Collection[Path] = ()
+) -> Inputs:
     """Lay out what a build takes below its work directory.
+
+    given_wheels: files, to be compared with the commit.
 
     Raises:
         BadInput: definition, checkout and commit do not fit each other. Every fault that can be known is named.
@@ -90,6 +96,7 @@ def gathered(site: Site, want: Asked, checkout: Path | None, work: Path, log: Pa
         built_from=built_from,
         labels=dockerfiles[-1].labels,
         open_inputs=tuple(str(finding) for finding in found[0]),
+        wheels=wheels(want.files.files, stage.folder if stage else None, given_wheels),
     )
 
 

@@ -4,11 +4,36 @@ CPU tests run the wheel, the image has the commit; where they part stands in the
 the commit has elsewhere or not at all (what a build makes, what an index wants) are told by name, not judged.
 """
 
+import tomllib
 from collections.abc import Mapping
 from typing import Any
 
+from bedplate.decide.images.packages import normal
+from bedplate.model.canonical import DIGEST
+
 METADATA = ".dist-info/"  # of a wheel: the index's own words about it
 COMPILED = (".so", ".pyd")
+
+
+def project_name(pyproject: str) -> str | None:
+    """The name of the package that a pyproject.toml is of, as indexes write it; None: it does not say."""
+    try:
+        name = tomllib.loads(pyproject)["project"]["name"]
+    except (tomllib.TOMLDecodeError, KeyError, TypeError):
+        return None
+    return normal(name) if isinstance(name, str) else None
+
+
+def locked_wheels(lock: str, name: str) -> tuple[str, frozenset[str]] | None:
+    """The version that a uv.lock has of a package, and the sha256 of its wheels; None: it has none of an index."""
+    try:
+        for package in tomllib.loads(lock).get("package", []):
+            if normal(package["name"]) == name and (wheels := package.get("wheels")):
+                hashes = {str(wheel["hash"]) for wheel in wheels}
+                return str(package["version"]), frozenset(each for each in hashes if DIGEST.fullmatch(each))
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError):
+        return None
+    return None
 
 
 def wheel_difference(wheel: Mapping[str, str], commit: Mapping[str, str]) -> dict[str, Any]:
