@@ -19,7 +19,7 @@ from lab.run import on
 from lab.slurm import idle, node, shell, wait_for
 from lab.steps import Steps
 
-pytestmark = pytest.mark.lab(minutes=6)
+pytestmark = pytest.mark.lab(minutes=7)
 NODES = node_names(8)  # n7 and n8 are spares
 PATIENCE_S = 1800  # a busy machine
 ROUNDS = 4
@@ -256,3 +256,56 @@ def test_four_of_eight_with_one_fault_stop_it_and_a_service_killed_with_9_knows_
     broken(fleet, "n5", "port-down", mend=True)
     settles({}, "n5")
     idle(*NODES)
+
+
+UNIT = "bedplate-health-controller.service"
+
+
+def looked(*names: str) -> bool:
+    look(*names)
+    return True
+
+
+def changes(*words: str) -> list[str]:
+    """Tasks that changed the machine that drains, or would have."""
+    argv = ["ansible-playbook", "playbooks/site.yml", "-e", "target=C", "--limit", CONTROLLER, *words]
+    done = on(CONTROLLER, argv, check=False, timeout_s=PATIENCE_S)
+    assert done.code == 0, done.out[-4000:] + done.err[-2000:]
+    tasks = re.findall(r"^TASK \[(.*?)\] \*+\n((?:(?!TASK|PLAY).*\n)*)", done.out, re.MULTILINE)
+    return [name for name, said in tasks if "changed: " in said]
+
+
+def test_the_role_runs_the_service_on_the_machine_that_drains_and_nowhere_else(fleet: Places) -> None:
+    text = on(CONTROLLER, ["cat", f"{SITE}/environments/S.yml"]).out
+    values = {
+        "health_controller": CONTROLLER, "health_controller_program": "/usr/local/bin/bedplate",
+        "health_controller_site": str(SITE), "health_controller_interval_s": "5",
+    }  # fmt: skip
+    for old, new in (
+        (r"environment: S$", "environment: C"), (r"kinds: .*$", "kinds: [controller]"),
+        (r"lab-services", "lab-controller"), (r"values: {.*$", f"values: {json.dumps(values)}}}"),
+        (r"^  (os|scheduler): .*$", r'  \1: {unmanaged: "health is tried"}'),
+    ):  # fmt: skip
+        text, count = re.subn(old, new, text, flags=re.MULTILINE)
+        assert count, old
+    on(CONTROLLER, ["tee", f"{SITE}/environments/C.yml"], stdin=text)
+    bedplate("lock", "C")
+    foretold = changes("--check")
+    assert on(CONTROLLER, ["systemctl", "cat", UNIT], check=False).code != 0, "check mode wrote something"
+    try:
+        assert changes() == foretold
+        assert "health_controller : Run the health service" in foretold
+        assert changes() == [], "a second time"
+        runs = on(CONTROLLER, ["systemctl", "show", "-P", "MainPID", UNIT]).out
+        refused = bedplate("health", "service", "--once", check=False)
+        assert refused.code == 6
+        assert "another health service runs beside this ledger" in refused.err
+        broken(fleet, "n1", "remap-pending")
+        look("n1")
+        wait_for("the service drains", lambda: drained() == {"n1": "gpu.remap_pending"})
+        broken(fleet, "n1", "remap-pending", mend=True)
+        wait_for("the service returns", lambda: looked("n1") and drained() == {})
+        idle("n1")
+        assert on(CONTROLLER, ["systemctl", "show", "-P", "MainPID", UNIT]).out == runs, "one process, all the time"
+    finally:
+        on(CONTROLLER, ["systemctl", "disable", "--now", UNIT], check=False)
