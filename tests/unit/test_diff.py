@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bedplate.decide.diff import Difference, comparison, differences
+from bedplate.decide.diff import Difference, boots, comparison, differences
 from bedplate.model.layers import Layer
 from unit.lock_sample import digest, document, layers, parsed, set_at
 
@@ -122,3 +122,29 @@ def test_a_package_names_its_kind_when_there_are_several() -> None:
     other["packages"]["cpu"] = {"libnuma1": other["packages"]["gpu"]["libnuma1"]}
     names = [difference.item for difference in differences(parsed(), parsed(other))]
     assert names == ["kind cpu architecture", "kind cpu model", "package libnuma1 on cpu"]
+
+
+def test_the_most_consequential_difference_of_a_layer_stands_first() -> None:
+    def with_packages(**versions: str) -> Any:
+        made = document()
+        for name, version in versions.items():
+            entry = {**made["packages"]["gpu"]["libnuma1"], "version": version, "asked": name.startswith("a")}
+            made["packages"]["gpu"][f"{name}-tool"] = entry
+        return made
+
+    old = with_packages(a1="1.2.3-1", a2="1.2.3-1", a3="1.2.3-1", a4="1.2.3-1", a5="2.0-1", b1="1.0-1")
+    new = with_packages(a1="1.2.3-2", a2="1.2.4-1", a3="1.3.0-1", a4="2.0.0-1", a5="1.0-1", b1="2.0-1")
+    new = set_at(set_at(new, "archive/suite", "b"), "layers/os/release", "forky")
+    found = [one.item for one in differences(parsed(old), parsed(new)) if one.layer is Layer.OS]
+    names = ("a5", "a4", "a3", "a2", "a1")  # a way back, then by the part of the version that changed
+    assert found == ["release", *(f"package {name}-tool" for name in names), "archive suite", "package b1-tool"]
+
+
+def test_the_driver_stands_before_what_came_with_it_and_boots_the_nodes() -> None:
+    other = set_at(document(), f"{DRIVER}/version", "580.65.06-0ubuntu1")
+    entry = {**other["packages"]["gpu"]["libnuma1"], "layer": "driver"}
+    other["packages"]["gpu"]["a-library"] = entry
+    found = [one.item for one in differences(parsed(), parsed(other))]
+    assert found == ["package nvidia-driver-570-open", "package a-library"]
+    assert boots(parsed(), parsed(other)) == {"gpu": ["driver 570.133.20 -> 580.65.06"]}
+    assert boots(parsed(), parsed()) == {}

@@ -7,7 +7,7 @@ import click
 from bedplate.act import lock as locks
 from bedplate.cli.lock import as_dict, said
 from bedplate.cli.output import json_option, print_json
-from bedplate.decide.diff import LayerComparison, comparison
+from bedplate.decide.diff import LayerComparison, boots, comparison
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.model.faults import DifferencesFound
 from bedplate.sources.site import Site
@@ -19,7 +19,7 @@ from bedplate.sources.site import Site
 @json_option
 @click.pass_obj
 def diff(site_path: Path, old: str, new: str, as_json: bool) -> int:
-    """Compare two locks, layer by layer.
+    """Compare two locks, layer by layer from hardware to launch, the most consequential difference of each first.
 
     A and B are names of environments, lock files, or identities that the ledger knows (the first 12 hex digits
     are enough). Exit code 0: the nodes get the same bytes; 5: they do not.
@@ -32,16 +32,19 @@ def diff(site_path: Path, old: str, new: str, as_json: bool) -> int:
     """
     site = Site(site_path)
     a, b = locks.find(site, old), locks.find(site, new)
-    layers = comparison(a, b)
+    layers, booted = comparison(a, b), boots(a, b)
     count = sum(len(layer.differences) for layer in layers)
     if as_json:
         print_json({
-            "a": _named(a), "b": _named(b), "differences": count, "layers": [_layer(layer) for layer in layers],
+            "a": _named(a), "b": _named(b), "differences": count, "boots": booted,
+            "layers": [_layer(layer) for layer in layers],
         })  # fmt: skip
     else:
         click.echo(f"a  {a.name} {a.identity}\nb  {b.name} {b.identity}")
         for layer in layers:
             _show(layer)
+        for kind, reasons in booted.items():
+            click.echo(f"nodes of kind {kind} boot on the way from a to b: {'; '.join(reasons)}")
         same = "the nodes get the same bytes" if count == 0 else f"{count} differences"
         click.echo(same)
     return DifferencesFound.exit_code if count else 0
