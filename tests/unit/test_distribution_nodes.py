@@ -391,7 +391,7 @@ def test_the_command_says_what_it_would_do_and_does_it_with_yes(littered: Nodes)
     done = json.loads(gc("--nodes", "n1", "--yes", "--json"))
     assert done[0]["freed"] == 12
     replace_in(littered.root / "known_hosts", "[127.0.1.1]", "[127.0.1.99]")
-    with pytest.raises(NodesFailed, match="1 of 1 nodes were not looked at: n1"):
+    with pytest.raises(NodesFailed, match="1 of 1 were not looked at: n1"):
         gc("--nodes", "n1")
 
 

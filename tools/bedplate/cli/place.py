@@ -101,6 +101,7 @@ def gc(root: Path, env: str | None, nodes: str | None, yes: bool, as_json: bool)
 
     A node keeps what it runs, what it ran before, what it is to run, what a lock or an import of the site says, what
     current.sqsh points to, and whatever a process, a loop device or a mount holds. Exit 4 if a node could not be asked.
+    Without ENV and --nodes the site's mirror is looked at too: it keeps the images of build records, locks and nodes.
 
     \b
     Example:
@@ -109,6 +110,8 @@ def gc(root: Path, env: str | None, nodes: str | None, yes: bool, as_json: bool)
     """
     site = open_site(root)
     rows = distribution.collect(site, _collected_names(site, env, nodes), remove=yes)
+    if env is None and nodes is None:
+        rows.append(distribution.collect_mirror(site, remove=yes))
     if as_json:
         print_json([_collected(row) for row in rows])
     else:
@@ -120,7 +123,7 @@ def gc(root: Path, env: str | None, nodes: str | None, yes: bool, as_json: bool)
         if not yes and any(file.does == "would remove" for row in rows for file in row.files):
             click.echo("nothing was removed (--yes does)")
     if failed := [row.node for row in rows if row.why]:
-        raise NodesFailed(f"{len(failed)} of {len(rows)} nodes were not looked at: {', '.join(failed)}")
+        raise NodesFailed(f"{len(failed)} of {len(rows)} were not looked at: {', '.join(failed)}")
 
 
 def _collected_names(site: Site, env: str | None, nodes: str | None) -> set[str] | None:

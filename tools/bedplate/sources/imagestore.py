@@ -7,9 +7,12 @@
 A manifest of Docker's type may be in it as well, so the digest that the registry knows stays the digest.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,29 +106,75 @@ class ImageStore:
         target = self.root / "blobs/sha256"
         target.mkdir(parents=True, exist_ok=True)
         for blob in manifest.blobs:
-            file = folder / blob.hexadecimal
-            with file.open("rb") as opened:
+            with (folder / blob.hexadecimal).open("rb") as opened:
                 os.fsync(opened.fileno())
-            file.rename(target / blob.hexadecimal)
-        sync_directory(target)
-        write_whole(self.root / "oci-layout", '{"imageLayoutVersion": "1.0.0"}\n')
-        write_whole(self.path(digest), raw)
-        self._list(manifest, source)
+        with self._turn():
+            for blob in manifest.blobs:
+                (folder / blob.hexadecimal).rename(target / blob.hexadecimal)
+            sync_directory(target)
+            write_whole(self.root / "oci-layout", '{"imageLayoutVersion": "1.0.0"}\n')
+            write_whole(self.path(digest), raw)
+            self._list(manifest, source)
         return Image(self, manifest)
+
+    def collect(self, keep: Collection[str], *, remove: bool) -> list[tuple[Path, int]]:
+        """Files that no image of `keep` (digests of manifests) is made of, with their sizes; removed where asked for.
+
+        Raises:
+            Refused: the manifest of one that is kept cannot be read, so that nobody knows what it is made of.
+        """
+        target = self.root / "blobs/sha256"
+        if not target.is_dir():
+            return []
+        with self._turn():
+            needed = {name for digest in keep for name in self._made_of(digest)}
+            found = [(path, path.stat().st_size) for path in sorted(target.iterdir()) if path.name not in needed]
+            if remove and found:
+                # The list first: what it names is there at any moment.
+                self._write_list([each for each in self._listed() if each.get("digest") in keep])
+                for path, _ in found:
+                    path.unlink()
+                sync_directory(target)
+        return found
+
+    def _made_of(self, digest: str) -> set[str]:
+        if not self.has(digest):
+            return set()
+        raw = self.path(digest).read_bytes()
+        if sha256(raw) != digest:
+            raise Refused(
+                f"{self.path(digest)}: damaged, and needed (run: bedplate image verify ENV); nothing was removed"
+            )
+        blobs = read_manifest(raw, "", digest).blobs
+        return {self.path(digest).name, *(blob.hexadecimal for blob in blobs)}
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One at a time moves images in or out; the kernel lets go of the lock of a dead process."""
+        held = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(held)
 
     def _list(self, manifest: Manifest, source: str) -> None:
         """index.json names what is here, for people and for other programs; nothing here reads it."""
-        path = self.root / "index.json"
-        try:
-            listed = json.loads(path.read_bytes())["manifests"]
-        except (FileNotFoundError, ValueError, KeyError):
-            listed = []
         entry = {
             "mediaType": manifest.media_type, "digest": manifest.digest, "size": len(manifest.raw),
             "annotations": {"org.opencontainers.image.ref.name": source},
         }  # fmt: skip
-        listed = [each for each in listed if each.get("digest") != manifest.digest]
-        write_whole(path, json.dumps({"schemaVersion": 2, "manifests": [*listed, entry]}, indent=2) + "\n")
+        self._write_list([*(each for each in self._listed() if each.get("digest") != manifest.digest), entry])
+
+    def _listed(self) -> list[dict[str, Any]]:
+        try:
+            return list(json.loads((self.root / "index.json").read_bytes())["manifests"])
+        except (FileNotFoundError, ValueError, KeyError):
+            return []
+
+    def _write_list(self, manifests: list[dict[str, Any]]) -> None:
+        text = json.dumps({"schemaVersion": 2, "manifests": manifests}, indent=2) + "\n"
+        write_whole(self.root / "index.json", text)
 
 
 class Damaged(Refused):

@@ -10,10 +10,11 @@
 
 from bedplate.act.distribution.artifact import Artifact, artifact
 from bedplate.act.distribution.collecting import Collected, collect
+from bedplate.act.distribution.mirrorcollecting import collect_mirror
 from bedplate.act.distribution.payload import DIRECTORY, Caps
 from bedplate.act.distribution.placing import WIDTH, Move, Options, Placed, Result, Row, place
 
 __all__ = (
     "DIRECTORY", "WIDTH", "Artifact", "Caps", "Collected", "Move", "Options", "Placed", "Result", "Row", "artifact",
-    "collect", "place",
+    "collect", "collect_mirror", "place",
 )  # fmt: skip

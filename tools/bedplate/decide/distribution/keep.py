@@ -48,8 +48,20 @@ def known_images(events: Iterable[Event]) -> Known:
     return Known(images, names)
 
 
+def known_manifests(events: Iterable[Event]) -> Known:
+    """The same of the image's manifest in its registry, which is what the site's mirror has."""
+    images: dict[str, str | None] = {}
+    names: dict[str, str] = {}
+    for event in events:
+        if event.kind == LOCKED and event.environment is not None:
+            image = event.body["document"].get("image")
+            images[event.environment] = image["reference"].rpartition("@")[2] if image else None
+            names[event.environment] = str(event.body["environment"])
+    return Known(images, names)
+
+
 def kept(state: NodeState, known: Known, candidates: Mapping[str, str]) -> Kept:
-    """What one node keeps. candidates: sha256 -> why, of images that the node may be asked to run next."""
+    """What one node keeps, or is kept for it. candidates: sha256 -> why, of what it may be asked to run next."""
     images: dict[str, str] = {}
     unknown = []
     for role, identity in (("current", state.runs), ("previous", state.previous), ("target", state.target)):
