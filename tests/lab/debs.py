@@ -20,6 +20,8 @@ HOST = (
     "gpg",
     "nginx",
     "dnsmasq-base",
+    "python3-libtorrent",
+    "xdelta3",
 )  # of the host layers, as Debian has them
 BASE_IMAGE = ("base-files", "base-passwd", "busybox-static")
 

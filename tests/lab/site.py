@@ -210,7 +210,7 @@ def known_hosts(host_keys: Mapping[str, str]) -> str:
 
 
 def environment(generation: Generation, given: Given) -> str:
-    real = {**given.real_packages[generation.suite], **os_packages(given)}
+    real = {**given.real_packages[generation.suite], **os_packages(given), **mover_packages(given)}
 
     return f"""\
 environment: {generation.environment}
@@ -239,6 +239,11 @@ layers:
 
 rollout: {{canary: 1, small: 2, batch: 4, failure_budget: 1}}
 """
+
+
+def mover_packages(given: Given) -> dict[str, str]:
+    """What images reach nodes by: without them `image place` takes HTTP and whole files."""
+    return {name: given.host[name] for name in ("python3-libtorrent", "xdelta3") if name in given.host}
 
 
 def os_packages(given: Given) -> dict[str, str]:
