@@ -1,4 +1,4 @@
-"""UNIT STAND-IN for what a node has: sbatch, squeue, scancel, srun, docker, nvidia-smi, and the program in the image.
+"""UNIT STAND-IN for what a node has: Slurm's commands, docker, enroot, systemd's, nvidia-smi, the program in the image.
 
 Called under those names (links to this file) with NODE_ROOT, the node's own root. Jobs are real processes, mounts are
 a table that the program's paths are looked up in; the record is of the real one's shape, with made-up numbers.
@@ -27,7 +27,10 @@ def main() -> int:
         calls.write(json.dumps([name, *words]) + "\n")
     found = root / "scenario.json"
     scenario = json.loads(found.read_text()) if found.exists() else {}
-    work = {"sbatch": sbatch, "squeue": squeue, "scancel": scancel, "srun": srun, "docker": docker, "nvidia-smi": smi}
+    work = {
+        "sbatch": sbatch, "squeue": squeue, "scancel": scancel, "srun": srun, "docker": docker, "nvidia-smi": smi,
+        "enroot": enroot, "systemd-run": systemd_run, "systemctl": systemctl,
+    }  # fmt: skip
     return work[name](root, scenario, words)
 
 
@@ -91,6 +94,36 @@ def srun(root: Path, scenario: Scenario, words: list[str]) -> int:
         return 1
     mounts = [mount.split(":") for mount in option(words, "container-mounts").split(",")]
     return program(scenario, behind_options(words), mounts)
+
+
+def systemd_run(root: Path, scenario: Scenario, words: list[str]) -> int:
+    start(root, "unit", behind_options(words), root / "unit.log")
+    return 0
+
+
+def systemctl(root: Path, scenario: Scenario, words: list[str]) -> int:
+    runs = alive(root, "unit")
+    if words[0] == "is-active":
+        print("active" if runs else "inactive")
+        return 0 if runs else 3
+    if words[0] == "stop" and runs:
+        os.killpg(int((root / "unit").read_text()), signal.SIGKILL)
+    return 0
+
+
+def enroot(root: Path, scenario: Scenario, words: list[str]) -> int:
+    assert words[0] == "start"
+    assert os.environ["ENROOT_RUNTIME_PATH"].endswith("/enroot")
+    assert Path(option(words, "rc")).read_text() == '#!/bin/sh\nexec "$@"\n'
+    mounts = []
+    for word in words:
+        if word.startswith("--mount="):
+            source, target, kind, options = word.partition("=")[2].split(":")
+            assert (kind, options.removesuffix(",ro")) == ("none", "x-create=auto,rbind")
+            mounts.append([source, target, *(["ro"] if options.endswith(",ro") else [])])
+    image, *inside = behind_options(words[1:])
+    assert Path(image).is_file()
+    return program(scenario, inside, mounts)
 
 
 def docker(root: Path, scenario: Scenario, words: list[str]) -> int:
@@ -159,8 +192,11 @@ def program(scenario: Scenario, words: list[str], mounts: list[list[str]]) -> in
         "questions": {}, "verdict": "failed" if bad else "passed",
         "logs": {f"{document['paths']['run']}/acceptance-1/machine/log.txt": sha256(log.read_bytes())},
     }  # fmt: skip
+    chosen = given.get("--questions", ",".join(QUESTIONS)).split(",")
+    record["asked"] = [name for name in QUESTIONS if name in chosen]
     for name in QUESTIONS:
-        state = "failed" if name == bad else "not asked" if "failed" in str(record["questions"]) else "passed"
+        stopped = "failed" in str(record["questions"]) or name not in chosen
+        state = "failed" if name == bad else "not asked" if stopped else "passed"
         record["questions"][name] = {"verdict": state, "seconds": 1.5, "checks": [
             {"check": f"of {name}", "passed": state == "passed", "error": 1.25e-7, "tolerance": 0.0002},
         ]}  # fmt: skip

@@ -21,6 +21,7 @@ from bedplate.cli.accept import accept as command
 from bedplate.decide import acceptancescripts as scripts
 from bedplate.decide.acceptance import (
     ACCEPTED,
+    ANSWERED,
     FAILED,
     PASSED,
     REFUSED,
@@ -48,7 +49,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("n1", "n2")
 IMAGE = b"a squashfs"
 PROFILE = yaml.safe_load((ROOT / "images/training/profiles/cpu.yml").read_text())
-PROGRAMS = ("sbatch", "squeue", "scancel", "srun", "docker", "nvidia-smi")
+PROGRAMS = ("sbatch", "squeue", "scancel", "srun", "docker", "nvidia-smi", "enroot", "systemd-run", "systemctl")
 
 
 class Fleet:
@@ -138,7 +139,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["slurm", "docker"])
+@pytest.mark.parametrize("engine", ["slurm", "enroot", "docker"])
 def test_a_machine_that_answers_everything_is_accepted_and_its_record_is_kept_by_hash(
     fleet: Fleet, engine: str
 ) -> None:
@@ -225,7 +226,7 @@ def test_a_record_that_is_not_what_was_asked_is_no_pass(fleet: Fleet, how: dict[
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["slurm", "docker"])
+@pytest.mark.parametrize("engine", ["slurm", "enroot", "docker"])
 def test_a_program_that_does_not_come_back_is_ended(fleet: Fleet, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scripts, "SPARE_S", 1.0)
     fleet.profile(limits=dict.fromkeys(PROFILE["limits"], 0.01))
@@ -234,9 +235,56 @@ def test_a_program_that_does_not_come_back_is_ended(fleet: Fleet, engine: str, m
     found = fleet.ask("n1", engine=engine)["n1"]
     assert found.verdict == UNKNOWN
     assert "ended; its last words: compute: passed" in found.why
-    assert fleet.calls("n1", "scancel" if engine == "slurm" else "docker")
-    job = "job-7" if engine == "slurm" else "container"
+    ends, job = {
+        "slurm": ("scancel", "job-7"), "enroot": ("systemctl", "unit"), "docker": ("docker", "container"),
+    }[engine]  # fmt: skip
+    assert fleet.calls("n1", ends)
     assert not acceptance_node.alive(fleet.roots["n1"], job)
+
+
+RETURN = ("devices", "compute", "exchange")
+
+
+@pytest.mark.slow
+def test_some_questions_are_a_look_at_a_node_and_no_acceptance_and_a_failed_one_ends_the_one_it_had(
+    fleet: Fleet,
+) -> None:
+    fleet.ask("n1", "n2")
+    fleet.scenario("n2", fail="compute")
+    found = fleet.ask(engine="enroot", questions=RETURN)
+    assert {name: each.verdict for name, each in found.items()} == {"n1": PASSED, "n2": FAILED}
+    told = {str(each.body["machine"]): each for each in fleet.events()[2:]}
+    assert (told["n1"].kind, told["n2"].kind) == (ANSWERED, REFUSED)
+    assert told["n1"].body["asked"] == list(RETURN)
+    assert told["n1"].body["questions"]["learning"] == {"verdict": "not asked", "seconds": "1.5", "checks": [
+        {"check": "of learning", "passed": False, "error": "1.25e-7", "tolerance": "0.0002"},
+    ]}  # fmt: skip
+    assert summary(told["n1"]) == "devices, compute, exchange; A, profile cpu, a stand-in"
+    counts = {name: acceptance.latest(fleet.site, name) for name in NAMES}
+    assert {name: each and each.kind for name, each in counts.items()} == {"n1": ACCEPTED, "n2": REFUSED}
+    (started,) = fleet.calls("n1", "systemd-run")
+    assert "--property=LimitMEMLOCK=infinity" in started
+    assert f"--unit={'bedplate-accept-' + str(told['n1'].body['id'])}" in started
+
+
+@pytest.mark.slow
+def test_a_record_that_answers_other_questions_than_were_asked_is_no_pass(fleet: Fleet) -> None:
+    fleet.scenario("n1", member={"asked": ["devices"]})
+    found = fleet.ask("n1", questions=RETURN)["n1"]
+    assert found.verdict == UNKNOWN
+    assert "it answers devices, and was asked devices, compute, exchange" in found.why
+
+
+@pytest.mark.slow
+def test_the_command_takes_questions_in_any_order_and_none_that_nobody_knows(fleet: Fleet) -> None:
+    done = said(fleet, "n1", "--env", "A", "--interval", "0.2", "--engine", "enroot", "--questions", "exchange,devices")
+    assert done.exit_code == 0, done.output
+    assert "n1\tanswered\tpassed\tnot asked\tpassed\tnot asked\tnot asked\t" in done.output
+    asked = fleet.calls("n1", "enroot")[1]
+    assert asked[asked.index("--questions") + 1] == "devices,exchange"
+    bad = said(fleet, "n1", "--env", "A", "--questions", "devices,bandwidth")
+    assert isinstance(bad.exception, BadInput)
+    assert "no question is called 'bandwidth' (there are devices, compute" in str(bad.exception)
 
 
 @pytest.mark.slow

@@ -11,8 +11,8 @@ import pytest
 from bedplate.act import controllerlock, rollout
 from bedplate.act import lock as locks
 from bedplate.act.rollout import Order, Session, plan_sha256
-from bedplate.decide.acceptance import QUESTIONS
-from bedplate.decide.acceptancegate import acceptance_gate
+from bedplate.decide.acceptance import QUESTIONS, RETURNING
+from bedplate.decide.acceptancegate import acceptance_gate, node_engine, node_questions
 from bedplate.decide.admission import why_not_now
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.decide.plan import Batch
@@ -24,6 +24,7 @@ from bedplate.model.faults import BadInput, Refused
 from bedplate.model.policy import Policy
 from bedplate.model.window import parse_window
 from bedplate.sources.site import Site, open_site
+from unit.lock_sample import document, set_at
 from unit.simulation import Simulation
 from unit.site_sample import replace_in
 from unit.story import A, Story
@@ -81,6 +82,41 @@ def test_where_no_scheduler_is_managed_docker_is_the_launch_path() -> None:
     lock = LockDocument({"environment": "A", "layers": {"scheduler": {"unmanaged": "none here"}}}, A)
     gate = acceptance_gate(lock, asked={"n2"}, reference={"n1": False}, required=False, events=[accepted("docker")])
     assert not gate.refusal
+
+
+IMAGE = LockDocument({"environment": "A", "layers": {"image": {}}, "image": document()["image"]}, A)
+
+
+BARE = LockDocument({"environment": "A", "layers": {"image": {"unmanaged": "none"}}, "image": None}, A)
+
+
+@pytest.mark.parametrize(
+    ("asked", "reference", "acceptance", "expected"),
+    [
+        (None, {}, "by-fleet", ()),
+        (None, {"n1": True}, "by-fleet", ()),
+        (None, {"n1": True}, "required", RETURNING),
+        (None, {}, "required", ()),
+        (None, {"n1": False, "n2": True}, "by-fleet", RETURNING),
+        ((), {"n1": False}, "required", ()),
+        (("exchange", "devices"), {}, "by-fleet", ("devices", "exchange")),
+        (QUESTIONS, {"n1": True}, "by-fleet", QUESTIONS),
+    ],
+)
+def test_what_a_changed_node_answers_before_it_returns(
+    asked: tuple[str, ...] | None, reference: dict[str, bool], acceptance: str, expected: tuple[str, ...]
+) -> None:
+    policy = Policy(1, 2, 4, 1, acceptance=acceptance, node_questions=asked)
+    assert node_questions(policy, IMAGE, reference=reference) == expected
+    assert node_questions(policy, BARE, reference=reference) == (), "no image, and nobody to ask"
+
+
+def test_a_drained_node_starts_its_image_by_enroot_or_else_by_docker() -> None:
+    made = document()
+    without = LockDocument(set_at(made, "packages/gpu", {}), A)
+    assert node_engine(without, "gpu") == "docker"
+    package = next(iter(made["packages"]["gpu"].values()))
+    assert node_engine(LockDocument(set_at(made, "packages/gpu", {"enroot": package}), A), "gpu") == "enroot"
 
 
 # --- windows and approvals ------------------------------------------------------------------------
@@ -229,7 +265,7 @@ def test_a_plan_that_no_longer_fits_the_fleet_is_refused(sim: Simulation, opened
 def test_without_an_acceptance_only_a_named_persons_word_goes_on_and_is_recorded(
     sim: Simulation, opened: Callable[..., Session]
 ) -> None:
-    site = with_policy(sim, "acceptance: required")
+    site = with_policy(sim, "acceptance: required, node_questions: []")
     with pytest.raises(Refused, match="A has no passed acceptance on a reference node"):
         opened(site)
     with pytest.raises(Refused, match="needs --override-acceptance REASON --approved-by NAME"):
@@ -240,6 +276,17 @@ def test_without_an_acceptance_only_a_named_persons_word_goes_on_and_is_recorded
     assert session.readiness.acceptance == said
     assert session.world().rollouts[1].body["acceptance"] == said
     assert session.world().rollouts[1].body["override_acceptance"] == "the reference node is in repair"
+
+
+def test_a_kind_of_node_without_a_profile_is_refused_before_a_node_is_touched(
+    sim: Simulation, opened: Callable[..., Session]
+) -> None:
+    site = with_policy(sim, "node_questions: [devices]")
+    with pytest.raises(BadInput, match=r"acceptance/lab-gpu8.yml: no such file, by which .*node_questions: \[\]"):
+        opened(site)
+    (site.root / "acceptance").mkdir()
+    (site.root / "acceptance/lab-gpu8.yml").write_text("name: x\n")
+    assert opened(site, dry=True).readiness.questions == ("devices",)
 
 
 # --- nodes that are left at once ------------------------------------------------------------------

@@ -67,13 +67,15 @@ def test_what_is_no_size_of_a_batch_is_refused(size: str) -> None:
 def test_all_that_a_policy_says_is_read_and_recorded() -> None:
     text = LINE[:-1] + (
         ", growth: linear, rack_limit: 2, power_limit: 3, soak_s: 600, windows: [sat 20:00-06:00], timezone:"
-        " Europe/Berlin, approvals: [rest], failed_node: replace, node_deadline_s: 900}"
+        " Europe/Berlin, approvals: [rest], failed_node: replace, node_deadline_s: 900,"
+        " node_questions: [devices, exchange]}"
     )
     said = parse_environment(ENVIRONMENT.replace(LINE, text.replace("batch: 4", "batch: 10%")), "A.yml").policy
     assert said.as_dict() == {
         "canary": 1, "small": 2, "batch": "10%", "failure_budget": 1, "growth": "linear", "rack_limit": 2,
         "power_limit": 3, "soak_s": 600, "windows": ["sat 20:00-06:00"], "timezone": "Europe/Berlin",
         "approvals": ["rest"], "failed_node": "replace", "node_deadline_s": 900, "acceptance": "by-fleet",
+        "node_questions": ["devices", "exchange"],
     }  # fmt: skip
 
 

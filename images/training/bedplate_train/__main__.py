@@ -54,6 +54,10 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--record", type=Path, required=True, help="where the record is written")
     one.add_argument("--host-devices", type=Path, help="what the host sees: the output of nvidia-smi -L there")
     one.add_argument("--reference", type=Path, help="the record of the reference machine, to compare speeds with")
+    one.add_argument(
+        "--questions", type=lambda text: tuple(text.split(",")),
+        help="only these, with a comma between two: a look at a machine, and no acceptance; default: all",
+    )  # fmt: skip
     return parser
 
 
@@ -127,9 +131,13 @@ def material(given: argparse.Namespace) -> int:
 
 
 def accept(given: argparse.Namespace) -> int:
+    from bedplate_train.accept.questions import QUESTIONS
     from bedplate_train.accept.questions import accept as ask
 
-    return ask(given.profile, given.record, host_devices=given.host_devices, reference=given.reference)
+    return ask(
+        given.profile, given.record, host_devices=given.host_devices, reference=given.reference,
+        chosen=given.questions or QUESTIONS,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

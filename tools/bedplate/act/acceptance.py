@@ -21,6 +21,7 @@ from bedplate.decide import acceptancescripts as scripts
 from bedplate.decide.acceptance import (
     ACCEPTED,
     KINDS,
+    QUESTIONS,
     RECORD,
     UNKNOWN,
     Answered,
@@ -35,7 +36,7 @@ from bedplate.decide.lockdoc import Image
 from bedplate.decide.squashfs import IMAGES
 from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import sha256
-from bedplate.model.event import Event
+from bedplate.model.event import Draft, Event
 from bedplate.model.faults import BadInput
 from bedplate.sources.files import write_whole
 from bedplate.sources.site import Site, shown
@@ -67,6 +68,7 @@ class Wanted:
     mounts: tuple[str, ...] = ()
     queue_s: float = 3600.0  # so long a job may wait for its node
     interval_s: float = INTERVAL_S
+    questions: tuple[str, ...] = QUESTIONS
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,24 @@ def accept(
     return sorted(rows, key=lambda row: list(names).index(row.node))
 
 
+def look(site: Site, name: str, wanted: Wanted) -> tuple[Answered, Draft]:
+    """Ask one node, and record nothing: what came of it, and the event that says so.
+
+    Raises:
+        BadInput: environment, profile or reference are not what they should be.
+    """
+    node = _node(site, name, wanted)
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(_Asking(site, node, wanted, over, None).answer)
+        try:
+            answered = asking.result()
+        except BaseException:
+            over.set()  # its job is ended before we are
+            raise
+    return answered, event(node.asked, answered)
+
+
 def _node(site: Site, name: str, wanted: Wanted) -> _Node:
     lock = site.lock(wanted.environment)
     kind = site.fleet.nodes[name].kind
@@ -135,7 +155,7 @@ def _node(site: Site, name: str, wanted: Wanted) -> _Node:
         raise BadInput(f"environment {wanted.environment} is not for {name}, a node of kind {kind}")
     if lock.image is None:
         raise BadInput(f"environment {wanted.environment} manages no image: nothing to accept {name} in")
-    path = wanted.profile or site.root / "acceptance" / f"{site.fleet.kinds[kind].model}.yml"
+    path = wanted.profile or profile_path(site, kind)
     if not path.is_file():
         raise BadInput(f"{shown(path)}: no such file (write the profile, as in images/training/profiles; or --profile)")
     profile = read_profile(path.read_text(encoding="utf-8"), shown(path))
@@ -150,14 +170,20 @@ def _node(site: Site, name: str, wanted: Wanted) -> _Node:
         image={"name": image.name, "manifest_digest": image.manifest_digest, "squashfs_sha256": image.squashfs_sha256},
         profile=profile, reference=wanted.reference if REFERENCE in files else None,
         reference_sha256=sha256(files[REFERENCE]).removeprefix("sha256:") if REFERENCE in files else None,
+        questions=wanted.questions,
     )  # fmt: skip
     started_from = image.reference if wanted.engine == "docker" else artifact_path(image)
     work = Work(
         id=made, node=name, partition=site.fleet.nodes[name].partition, profile=profile, data=wanted.data,
         reference=REFERENCE in files, user=wanted.user,
-        options=wanted.options, mounts=wanted.mounts, image=started_from,
+        options=wanted.options, mounts=wanted.mounts, image=started_from, questions=wanted.questions,
     )  # fmt: skip
     return _Node(asked, work, files, image.squashfs_size)
+
+
+def profile_path(site: Site, kind: str) -> Path:
+    """Where a site has the profile of its nodes of a kind."""
+    return site.root / "acceptance" / f"{site.fleet.kinds[kind].model}.yml"
 
 
 def artifact_path(image: Image) -> str:

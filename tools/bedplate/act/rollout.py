@@ -20,8 +20,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from bedplate.act import controllerlock, rules
 from bedplate.act import lock as locks
+from bedplate.act.acceptance import profile_path
 from bedplate.decide.acceptance import KINDS
-from bedplate.decide.acceptancegate import REFERENCE, acceptance_gate
+from bedplate.decide.acceptancegate import REFERENCE, REQUIRED, acceptance_gate, node_questions
 from bedplate.decide.admission import why_not_now
 from bedplate.decide.fold import ROLLOUT, NodeState, Status, World, fold, mark_of
 from bedplate.decide.judge import Verdict, judge
@@ -32,17 +33,18 @@ from bedplate.decide.roles import Role
 from bedplate.decide.rule import Finding
 from bedplate.decide.statedigest import Digested
 from bedplate.decide.wayback import fields_of
+from bedplate.ledger import projection
 from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import identity
 from bedplate.model.environment import Environment, RuleException
 from bedplate.model.event import Draft
-from bedplate.model.faults import BadInput, Refused
+from bedplate.model.faults import BadInput, Fault, Refused
 from bedplate.model.fleet import Node
 from bedplate.model.nodes import fold as fold_names
 from bedplate.model.policy import Policy
 from bedplate.model.wording import JINJA
 from bedplate.sources import checkout
-from bedplate.sources.site import Site
+from bedplate.sources.site import Site, shown
 
 LOCK_FILE = "rollout.lock"
 WHY_LIMIT = 2000  # characters of an error message that are kept with a failed step
@@ -79,6 +81,8 @@ class Readiness:
     """What the cross-layer rules said and did not refuse: exceptions that hold, what nobody knows, verdicts."""
     acceptance: str = ""
     """What the acceptance gate says, in one line."""
+    questions: tuple[str, ...] = ()
+    """What each changed node answers before it returns."""
 
 
 def ready(site: Site, order: Order, ledger: Ledger, *, online: bool = True) -> Readiness:
@@ -107,7 +111,7 @@ def ready(site: Site, order: Order, ledger: Ledger, *, online: bool = True) -> R
     refuse_other_templates(lock, sources)
     nodes = _asked_for(site, environment, order)
     policy = _policy(environment, order)
-    world = fold(ledger.events())
+    world = projection.world(ledger)
     running = {state.runs for state in world.nodes.values() if state.runs in recorded}
     held = {str(identity): locks.of_event(recorded[str(identity)]) for identity in running}
     findings = rules.before_rollout(
@@ -115,11 +119,12 @@ def ready(site: Site, order: Order, ledger: Ledger, *, online: bool = True) -> R
     )
     rules.refuse(f"roll out {lock.name}", findings)
     acceptance = _acceptance(site, lock, order, [node.name for node in nodes], ledger)
+    questions = _questions(site, lock, policy, nodes)
     if online:
         faults = locks.verify_online(site, order.environment)
         if faults:
             raise BadInput(faults)
-    return Readiness(site, lock, tuple(nodes), policy, sources, tuple(findings), acceptance)
+    return Readiness(site, lock, tuple(nodes), policy, sources, tuple(findings), acceptance, questions)
 
 
 def _acceptance(site: Site, lock: LockDocument, order: Order, asked: Collection[str], ledger: Ledger) -> str:
@@ -128,15 +133,10 @@ def _acceptance(site: Site, lock: LockDocument, order: Order, asked: Collection[
     Raises:
         Refused: no reference node accepted the environment, and nobody gave the word to go without.
     """
-    fleet, environment = site.fleet, site.environment(order.environment)
-    reference = {
-        name: site.model(fleet.kinds[fleet.nodes[name].kind].model).stand_in
-        for name in fleet.groups.get(REFERENCE, ())
-        if fleet.nodes[name].kind in environment.kinds
-    }
+    environment = site.environment(order.environment)
     gate = acceptance_gate(
-        lock, asked=asked, reference=reference,
-        required=environment.policy.acceptance == "required", events=ledger.events(kinds=KINDS),
+        lock, asked=asked, reference=_reference(site, lock),
+        required=environment.policy.acceptance == REQUIRED, events=ledger.events(kinds=KINDS),
     )  # fmt: skip
     if not gate.refusal:
         return gate.said
@@ -145,6 +145,31 @@ def _acceptance(site: Site, lock: LockDocument, order: Order, asked: Collection[
     if not order.approved_by:
         raise Refused("to go without an acceptance needs --override-acceptance REASON --approved-by NAME")
     return f"{gate.said}, on the word of {order.approved_by}: {order.override_acceptance}"
+
+
+def _reference(site: Site, lock: LockDocument) -> dict[str, bool]:
+    """Reference nodes that a lock is for -> whether their model is a stand-in."""
+    fleet = site.fleet
+    return {
+        name: site.model(fleet.kinds[fleet.nodes[name].kind].model).stand_in
+        for name in fleet.groups.get(REFERENCE, ())
+        if fleet.nodes[name].kind in lock.kinds
+    }
+
+
+def _questions(site: Site, lock: LockDocument, policy: Policy, nodes: Collection[Node]) -> tuple[str, ...]:
+    """What each changed node answers before it returns.
+
+    Raises:
+        BadInput: a kind of node has no profile to be asked by; no node is touched for that.
+    """
+    questions = node_questions(policy, lock, reference=_reference(site, lock))
+    kinds = sorted({node.kind for node in nodes}) if questions else []
+    remedy = "write it, as in images/training/profiles, or set rollout.node_questions: [] in the environment"
+    missing = [path for kind in kinds if not (path := profile_path(site, kind)).is_file()]
+    if missing:
+        raise BadInput([Fault(shown(path), None, "no such file, by which nodes are asked", remedy) for path in missing])
+    return questions
 
 
 def _asked_for(site: Site, environment: Environment, order: Order) -> list[Node]:
@@ -233,7 +258,7 @@ class Session:
     def _open(self, site: Site) -> None:
         order = self.order
         self.site, self.lock = site, self.readiness.lock
-        self._world = fold(self.ledger.events())
+        self._world = projection.world(self.ledger)
         self.plan = planned(self.readiness, self._world, recheck=order.recheck or order.reinstall)
         self._refuse_other_plan()
         self.proven = self._proven()
@@ -385,6 +410,11 @@ class Session:
         self.flush()
         kind = "node.unreachable" if unreachable else "node.failed"
         self.ledger.append(self._draft(kind, [node], {"step": step, "why": _text(why)[:WHY_LIMIT]}))
+
+    def answered(self, node: str, kind: str, body: Mapping[str, Any]) -> None:
+        """What a node answered before it returns (act/acceptance.py)."""
+        self.flush()
+        self.ledger.append(self._draft(kind, [node], body))
 
     def verified(self, node: str, body: Mapping[str, Any]) -> None:
         self.flush()

@@ -15,7 +15,7 @@ from bedplate.act.acceptance import FOLDER, Row, Wanted, latest
 from bedplate.act.acceptance import accept as accept_nodes
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
-from bedplate.decide.acceptance import PASSED, QUESTIONS, UNKNOWN
+from bedplate.decide.acceptance import ACCEPTED, ANSWERED, PASSED, QUESTIONS, UNKNOWN
 from bedplate.decide.acceptancescripts import ENGINES, options
 from bedplate.model.event import Event
 from bedplate.model.faults import BadInput, NodesFailed
@@ -33,15 +33,18 @@ MOUNT = re.compile(r"/[^:,\s]*:/[^:,\s]*(:ro)?")
 @click.option("--env", "environment", metavar="ENV", help="Default: what the ledger says the nodes run.")
 @click.option(
     "--engine", type=click.Choice(list(ENGINES)), default="slurm", show_default=True,
-    help="docker: a first machine, before there is a Slurm.",
+    help="enroot: a drained node, to which Slurm gives no job. docker: a first machine, before there is a Slurm.",
 )  # fmt: skip
+@click.option(
+    "--questions", metavar="LIST", help="Only these, as devices,compute,exchange: a look at a node, no acceptance."
+)
 @click.option("--reference", metavar="NODE", help="Compare speeds with the record of an accepted machine.")
 @click.option("--data", metavar="DIR", help="On the nodes; default: small data that the image's program writes.")
 @click.option(
     "--mount", "mounts", multiple=True, metavar="SRC:DST[:ro]", help="One more mount of the container, from the node."
 )
 @click.option("--user", metavar="NAME", help="Who submits the job on the node; default: who logs in there.")
-@click.option("--option", "texts", multiple=True, metavar="TEXT", help="Words for sbatch, or docker run.")
+@click.option("--option", "texts", multiple=True, metavar="TEXT", help="Words for sbatch, systemd-run or docker run.")
 @click.option(
     "--queue", "queue_s", type=click.FloatRange(1, 604800), default=3600, show_default=True,
     help="Seconds that a job may wait for its node.",
@@ -56,7 +59,8 @@ MOUNT = re.compile(r"/[^:,\s]*:/[^:,\s]*(:ro)?")
 @click.pass_obj
 def accept(
     root: Path, *, nodes: tuple[str, ...], profile: Path | None, environment: str | None, engine: str,
-    reference: str | None, data: str | None, user: str | None, mounts: tuple[str, ...], texts: tuple[str, ...],
+    questions: str | None, reference: str | None, data: str | None, user: str | None, mounts: tuple[str, ...],
+    texts: tuple[str, ...],
     queue_s: float, interval_s: float, width: int, show: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Ask a machine the questions that make it a reference, in its image; record the answers.
@@ -70,6 +74,7 @@ def accept(
     Examples:
       bedplate node accept gpu[001-004] --reference gpu640
       bedplate node accept gpu001 --engine docker --env 2026.11-a
+      bedplate node accept gpu017 --engine enroot --questions devices,compute,exchange
       bedplate node accept gpu001 --show
     """
     site = open_site(root)
@@ -82,6 +87,7 @@ def accept(
     bad = [mount for mount in mounts if not MOUNT.fullmatch(mount)]
     if bad:
         raise BadInput(f"--mount {bad[0]}: wanted SRC:DST or SRC:DST:ro, absolute paths")
+    chosen = _questions(questions)
     try:
         words = options(texts)
     except ValueError as fault:
@@ -92,12 +98,23 @@ def accept(
     rows: list[Row] = []
     with _progress(as_json) as (watch, report):
         for wanted, members in groups.items():
-            how = Wanted(wanted, engine, profile, data, reference, user, words, mounts, queue_s, interval_s)
+            how = Wanted(wanted, engine, profile, data, reference, user, words, mounts, queue_s, interval_s, chosen)
             rows += accept_nodes(site, members, how, width=width, watch=watch, report=report)
     _print(rows, as_json=as_json)
     refused = [row.node for row in rows if not row.answered.accepted]
     if refused:
         raise NodesFailed(f"not accepted: {fold(refused)} (look: {FOLDER}/ID in {site.root}, and on the node)")
+
+
+def _questions(text: str | None) -> tuple[str, ...]:
+    """In the order in which they are asked, whatever order they were named in."""
+    if text is None:
+        return QUESTIONS
+    named = text.split(",")
+    unknown = [name for name in named if name not in QUESTIONS]
+    if unknown:
+        raise BadInput(f"--questions: no question is called {unknown[0]!r} (there are {', '.join(QUESTIONS)})")
+    return tuple(name for name in QUESTIONS if name in named)
 
 
 def _environments(site: Site, names: Sequence[str], asked: str | None) -> dict[str, str]:
@@ -132,11 +149,12 @@ def _progress(quiet: bool) -> Iterator[tuple[Callable[[str, str], None], Callabl
                 tasks[node] = shown.add_task(node, total=None)
             shown.update(tasks[node], description=f"{node}: {text}")
 
-        yield draw, lambda row: draw(row.node, _verdict(row.answered.verdict))
+        yield draw, lambda row: draw(row.node, _verdict(row.event))
 
 
-def _verdict(word: str) -> str:
-    return {PASSED: "accepted", UNKNOWN: "UNKNOWN"}.get(word, "REFUSED")
+def _verdict(event: Event) -> str:
+    words = {ACCEPTED: "accepted", ANSWERED: "answered"}
+    return words.get(event.kind) or (UNKNOWN.upper() if event.body["verdict"] == UNKNOWN else "REFUSED")
 
 
 def _print(rows: Sequence[Row], *, as_json: bool) -> None:
@@ -145,7 +163,7 @@ def _print(rows: Sequence[Row], *, as_json: bool) -> None:
         return
     print_table(
         ["node", "verdict", *QUESTIONS, "record"],
-        [[row.node, _verdict(row.answered.verdict), *_answers(row.event.body), row.folder] for row in rows],
+        [[row.node, _verdict(row.event), *_answers(row.event.body), row.folder] for row in rows],
     )
     for row in rows:
         for line in _why(row.event.body):
@@ -180,7 +198,7 @@ def _show(site: Site, names: Sequence[str], *, as_json: bool) -> None:
             continue
         body = each.body
         click.echo(
-            f"{name}: {_verdict(str(body['verdict']))} at {each.at[:19]}Z by {each.actor}, event {each.id}\n"
+            f"{name}: {_verdict(each)} at {each.at[:19]}Z by {each.actor}, event {each.id}\n"
             f"  environment {body['environment']}, profile {body['profile']['name']}, {body['engine']}\n"
             f"  record {site.root / FOLDER / str(body['id'])}, {body['record_sha256'] or 'none'}"
         )

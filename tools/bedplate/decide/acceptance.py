@@ -5,13 +5,17 @@
   or answers not every question, is no pass.
 - The profile is sent as it lies in the site; its sha256 stands in the record before the first question was asked.
 
-node.accepted, node.refused  {"id", "engine", "environment", "image", "profile", "verdict", "why", "look_at", "inputs",
-    "versions", "questions": {name: {"verdict", "seconds", "checks": […]}}, "record_sha256", "logs", …} about node:NAME
+- Some of the questions alone are a look at a node, as before it returns from a change: well answered they make no
+  acceptance, and badly answered they end the one that it had.
+
+node.accepted, node.refused, node.answered  {"id", "engine", "environment", "image", "asked", "profile", "verdict",
+    "why", "look_at", "inputs", "versions", "questions": {name: {"verdict", "seconds", "checks": […]}}, "record_sha256",
+    "logs", …} about node:NAME
 """
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +27,9 @@ from bedplate.model.faults import BadInput, Fault
 
 ACCEPTED, REFUSED = "node.accepted", "node.refused"
 KINDS = (ACCEPTED, REFUSED)
+ANSWERED = "node.answered"  # some questions, and passed
 QUESTIONS = ("devices", "compute", "exchange", "resume", "learning")  # in the order in which they are asked
+RETURNING = ("devices", "compute", "exchange")  # of a node that returns from a change: minutes, and no training
 PASSED, FAILED, UNKNOWN = "passed", "failed", "unknown"
 RECORD = "run/record.json"  # in the folder that comes back from a node
 TEXT_MAX = 2000  # characters of a sentence that the ledger keeps; the record has all of it
@@ -63,6 +69,7 @@ class Asked:
     profile: Profile
     reference: str | None = None  # the node whose record was given to compare with
     reference_sha256: str | None = None
+    questions: tuple[str, ...] = QUESTIONS
 
 
 @dataclass(frozen=True)
@@ -127,7 +134,7 @@ def judged(asked: Asked, files: Mapping[str, bytes], *, ended: int | None, said:
         if not isinstance(record, dict) or canonical(record) + b"\n" != raw:
             raise ValueError("not in canonical form")  # noqa: TRY301
         faults = _faults(asked, record, files)
-        verdict, why, look_at = _told(record)
+        verdict, why, look_at = _told(record, asked.questions)
     except (ValueError, KeyError, TypeError, AttributeError) as fault:
         return Answered(UNKNOWN, f"its record cannot be read: {type(fault).__name__}: {fault}", RECORD)
     logs = {name: sha256(data) for name, data in sorted(files.items()) if name != RECORD}
@@ -151,6 +158,9 @@ def _faults(asked: Asked, record: Mapping[str, Any], files: Mapping[str, bytes])
         found.append("it was held against another profile than was sent")
     if sha256(canonical(profile["document"])) != f"sha256:{profile['sha256']}":
         found.append("its profile is not the one whose hash it has")
+    answered = record.get("asked", list(QUESTIONS))  # a program that knows no choice asks all
+    if answered != list(asked.questions):
+        found.append(f"it answers {', '.join(map(str, answered))}, and was asked {', '.join(asked.questions)}")
     if inputs["reference_sha256"] != asked.reference_sha256:
         found.append("it was compared with another reference than was sent")
     if record["stand_in"] is not (asked.profile.kind == "stand-in"):
@@ -163,10 +173,10 @@ def _faults(asked: Asked, record: Mapping[str, Any], files: Mapping[str, bytes])
     return found
 
 
-def _told(record: Mapping[str, Any]) -> tuple[str, str, str]:
+def _told(record: Mapping[str, Any], questions: Sequence[str]) -> tuple[str, str, str]:
     """Verdict, why, what to look at, from the answers themselves."""
-    answers = {name: record["questions"][name] for name in QUESTIONS}
-    bad = [name for name in QUESTIONS if answers[name]["verdict"] != PASSED]
+    answers = {name: record["questions"][name] for name in questions}
+    bad = [name for name in questions if answers[name]["verdict"] != PASSED]
     if not bad:
         if record["verdict"] != PASSED:
             raise ValueError(f"every question passed, and the verdict is {record['verdict']}")
@@ -183,7 +193,7 @@ def event(asked: Asked, answered: Answered) -> Draft:
     record = answered.record or {}
     body: dict[str, Any] = {
         "id": asked.id, "engine": asked.engine, "environment": asked.environment, "image": dict(asked.image),
-        "verdict": answered.verdict, "why": answered.why, "look_at": answered.look_at,
+        "asked": list(asked.questions), "verdict": answered.verdict, "why": answered.why, "look_at": answered.look_at,
         "reference": asked.reference, "reference_sha256": asked.reference_sha256,
         "profile": {
             "name": asked.profile.name, "file_sha256": asked.profile.file_sha256,
@@ -195,7 +205,8 @@ def event(asked: Asked, answered: Answered) -> Draft:
         body |= {name: exact(record[name]) for name in SAME}
         body["questions"] = {name: question(found) for name, found in record["questions"].items()}
     subjects = (f"node:{asked.node}", f"environment:{asked.environment}")
-    return Draft(ACCEPTED if answered.accepted else REFUSED, subjects, body, asked.identity)
+    good = ACCEPTED if asked.questions == QUESTIONS else ANSWERED
+    return Draft(good if answered.accepted else REFUSED, subjects, body, asked.identity)
 
 
 SAME = ("machine", "started_at", "ended_at", "inputs", "versions", "not_proven", "stand_in")

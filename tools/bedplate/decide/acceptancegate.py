@@ -5,18 +5,21 @@ Invariants
 - Every question passed, through the launch path of production: a job of the scheduler where the lock manages one.
 - An environment reaches the reference nodes themselves without it: how else would it be accepted there.
 - Where no reference machine could be asked there is no gate, and that is said; stand-ins prove nothing of machines.
+- Where there is a gate each node that was changed answers some of the questions itself before it returns.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from bedplate.decide.acceptance import ACCEPTED, KINDS, QUESTIONS
+from bedplate.decide.acceptance import ACCEPTED, KINDS, QUESTIONS, RETURNING
 from bedplate.decide.fold import node_names
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.model.event import Event
 from bedplate.model.nodes import fold
+from bedplate.model.policy import Policy
 
 PASSED = "passed"
+REQUIRED = "required"  # of Policy.acceptance
 PRODUCTION = "slurm"  # the engine of an acceptance through the scheduler
 REFERENCE = "reference"  # the group of fleet.yml
 
@@ -27,6 +30,21 @@ class AcceptanceGate:
 
     said: str
     refusal: str = ""
+
+
+def node_questions(policy: Policy, lock: LockDocument, *, reference: Mapping[str, bool]) -> tuple[str, ...]:
+    """What each changed node answers before it returns, in the order in which it is asked; reference: as below."""
+    if lock.image is None:
+        return ()
+    if policy.node_questions is not None:
+        return tuple(name for name in QUESTIONS if name in policy.node_questions)
+    real = any(not stand_in for stand_in in reference.values())
+    return RETURNING if real or (reference and policy.acceptance == REQUIRED) else ()
+
+
+def node_engine(lock: LockDocument, kind: str) -> str:
+    """What starts the image on a drained node, to which Slurm gives no job: its own Enroot, or else its Docker."""
+    return "enroot" if "enroot" in lock.packages(kind) else "docker"
 
 
 def acceptance_gate(

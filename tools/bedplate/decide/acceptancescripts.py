@@ -1,4 +1,4 @@
-"""What a node is told so that it accepts itself: shell scripts for its `sh -s`, by Slurm or by Docker.
+"""What a node is told so that it accepts itself: shell scripts for its `sh -s`, by Slurm, Enroot or Docker.
 
 One folder on the node for each acceptance:
   run/        the program's own: profile, host-devices.txt, reference.json; then record.json and its logs
@@ -6,7 +6,8 @@ One folder on the node for each acceptance:
   ended       how the program ended, written last; job.txt what it said
 The program in the container sees run and data where its profile says, the data read-only.
 
-Docker is the first machine's engine: nothing of Slurm is there yet. The same program, the same words.
+Enroot alone is for a node that is drained, to which Slurm gives no job; Docker for the first machine, before there is
+anything else. The same program, the same words.
 """
 
 import base64
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from shlex import quote, split
 
-from bedplate.decide.acceptance import Profile
+from bedplate.decide.acceptance import QUESTIONS, Profile
 
 PLACE = "/var/lib/bedplate/acceptance"
 PROGRAM = "/usr/local/bin/bedplate-train"  # where the image has it: Slurm looks names up on the host
@@ -39,6 +40,7 @@ class Work:
     user: str | None = None  # who submits; None: who logs in
     options: tuple[str, ...] = ()  # further words for sbatch, or for docker run
     place: str = PLACE
+    questions: tuple[str, ...] = QUESTIONS
 
     @property
     def folder(self) -> str:
@@ -58,6 +60,7 @@ class Work:
         run = PurePosixPath(self.profile.run)
         words = [PROGRAM, "accept", str(run / PROFILE), "--record", str(run / RECORD)]
         words += ["--host-devices", str(run / DEVICES)]
+        words += ["--questions", ",".join(self.questions)] if self.questions != QUESTIONS else []
         return words + (["--reference", str(run / REFERENCE)] if self.reference else [])
 
 
@@ -149,6 +152,81 @@ echo job {quote(handle)} does not end >&2; exit 1
         return _collect(work)
 
 
+class Enroot:
+    """The node's own Enroot in a unit of systemd, from the artifact, without the scheduler."""
+
+    name = "enroot"
+
+    def submit(self, work: Work) -> str:
+        """Prints the name of the unit, which ends with everything that it started."""
+        unit = f"bedplate-accept-{work.id}"
+        words = [
+            "systemd-run", "--quiet", "--collect", f"--unit={unit}", f"--property=RuntimeMaxSec={int(work.limit_s)}",
+            "--property=LimitMEMLOCK=infinity", "--property=LimitSTACK=67108864",
+            *([f"--uid={work.user}"] if work.user else []), *work.options, "sh", f"{work.folder}/job.sh",
+        ]  # fmt: skip
+        return f"""set -eu
+cd {quote(work.folder)}
+printf '#!/bin/sh\nexec "$@"\n' > rc
+cat > job.sh <<'JOB'
+{self.job(work)}JOB
+mkdir -p enroot
+{f"chown {quote(work.user)} enroot" if work.user else ":"}
+{joined(words)}
+echo {quote(unit)}
+"""
+
+    def job(self, work: Work) -> str:
+        """The data where none was given, then the questions; how they ended, last."""
+        run = f"{work.folder}/run:{work.profile.run}"
+        make = ""
+        if work.data is None:
+            make = f"{self._step(work, f'{work.data_folder}:{work.profile.data}')} "
+            make += f"{PROGRAM} material {quote(work.profile.data)} && "
+        asked = f"{self._step(work, f'{work.data_folder}:{work.profile.data}:ro', run)} {joined(work.words)}"
+        # Its directories are this job's: those of users are made by Slurm's prologs.
+        places = " ".join(f"ENROOT_{name}_PATH={quote(work.folder)}/enroot" for name in ("RUNTIME", "DATA", "CACHE"))
+        return f"""export {places}
+exec > {quote(work.folder)}/job.txt 2>&1
+{make}{asked}
+echo $? > {quote(work.folder)}/ended.part
+mv {quote(work.folder)}/ended.part {quote(work.folder)}/ended
+"""
+
+    @staticmethod
+    def _step(work: Work, *mounts: str) -> str:
+        words = ["enroot", "start", f"--rc={work.folder}/rc"]
+        words += ["--env=NVIDIA_VISIBLE_DEVICES=all"] if work.profile.kind == "gpu" else []
+        words += [f"--mount={_fstab(mount)}" for mount in (*mounts, *work.mounts)]
+        return joined([*words, work.image])
+
+    def look(self, work: Work, handle: str) -> str:
+        """Prints one word of this module and a reason; then the last line that the program said."""
+        # Asked before looking at the file: a unit that ends in between has left it.
+        return f"""unit=$(systemctl is-active {quote(handle)} 2>&1) || :
+if [ -s {quote(work.folder)}/ended ]; then echo {ENDED} $(cat {quote(work.folder)}/ended)
+else case $unit in
+active|activating|deactivating|reloading) echo {RUNNING} "$unit" ;;
+inactive|failed|unknown) echo {GONE} ;;
+*) echo "$unit" >&2; exit 75 ;;
+esac
+fi
+{_said(work)}"""
+
+    def cancel(self, work: Work, handle: str) -> str:  # noqa: ARG002  as the others
+        """End everything of it, and wait until it is gone."""
+        return f"systemctl stop {quote(handle)}\n"
+
+    def collect(self, work: Work) -> str:
+        return _collect(work)
+
+
+def _fstab(mount: str) -> str:
+    """SOURCE:TARGET or SOURCE:TARGET:ro as Enroot takes it: the fields of fstab with colons between."""
+    source, target, *read_only = mount.split(":")
+    return f"{source}:{target}:none:x-create=auto,rbind" + (",ro" if read_only else "")
+
+
 class Docker:
     """A container on the node, by its Docker: for the first machine, before there is a Slurm."""
 
@@ -191,8 +269,8 @@ docker logs --tail 1 {quote(handle)} 2>&1 | tail -n 1
         return f"docker rm --force bedplate-accept-{quote(work.id)} > /dev/null 2>&1\n" + _collect(work)
 
 
-type Engine = Slurm | Docker
-ENGINES: Mapping[str, type[Engine]] = {"slurm": Slurm, "docker": Docker}
+type Engine = Slurm | Enroot | Docker
+ENGINES: Mapping[str, type[Engine]] = {"slurm": Slurm, "enroot": Enroot, "docker": Docker}
 
 
 def gpus(work: Work) -> list[str]:

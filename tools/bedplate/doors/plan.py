@@ -20,7 +20,7 @@ REFUSED = ("start_at_task", "step", "skip_tags")  # each could skip a gate
 LISTING = ("listhosts", "listtasks", "listtags")
 NOTHING_SERIAL = [1]
 # What --syntax-check gets, which needs neither a site nor a lock.
-NOTHING = {"hosts": [], "serial": NOTHING_SERIAL, "rollout": 0, "mark": "", "ended": []}
+NOTHING = {"hosts": [], "serial": NOTHING_SERIAL, "rollout": 0, "mark": "", "ended": [], "questions": []}
 
 
 class LookupModule(LookupBase):
@@ -47,7 +47,7 @@ def _answer(session: rollout.Session) -> dict[str, Any]:
     # Asked for in workers too, where the ledger must not be read: all of it is computed once, at the opening.
     return {
         "hosts": session.plan.nodes, "serial": session.plan.sizes or NOTHING_SERIAL, "rollout": session.number,
-        "mark": session.mark, "ended": session.ended_marks,
+        "mark": session.mark, "ended": session.ended_marks, "questions": list(session.readiness.questions),
     }  # fmt: skip
 
 
@@ -118,6 +118,8 @@ def _say(session: rollout.Session) -> None:
         head += ", dry: nothing is changed or recorded"
     show(head)
     show(f"  {session.readiness.acceptance}")
+    if questions := session.readiness.questions:
+        show(f"  each changed node answers before it returns: {', '.join(questions)}")
     for number in session.dead:
         show(f"  rollout {number} was not ended by its controller: abandoned")
     plan = session.plan

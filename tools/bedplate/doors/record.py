@@ -102,6 +102,8 @@ class CallbackModule(CallbackBase):
         session.result(node, _step(result), "changed" if body.get("changed") else "ok")
         if "bedplate_verified" in body:
             session.verified(node, body["bedplate_verified"])
+        if "bedplate_answered" in body:
+            session.answered(node, **body["bedplate_answered"])
         if body.get("bedplate_done"):
             session.done(node, body["manifest_sha256"], body.get("state_sha256", ""))
 
@@ -125,6 +127,8 @@ class CallbackModule(CallbackBase):
         self._count(session, node)
         if "bedplate_verified" in body:
             session.verified(node, body["bedplate_verified"])
+        if "bedplate_answered" in body:
+            session.answered(node, **body["bedplate_answered"])
         if ignore_errors:
             session.result(node, _step(result), "ignored")
         else:

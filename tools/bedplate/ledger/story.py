@@ -241,6 +241,7 @@ TELL: Mapping[str, Callable[[Body], str]] = {
     "node.verified": _verified,
     "node.accepted": _accepted,
     "node.refused": _accepted,
+    "node.answered": lambda body: f"{', '.join(body['asked'])}; {_accepted(body)}",
     "archive.mirrored": _mirrored,
     "archive.snapshot": _snapshot,
     "archive.published": _published,

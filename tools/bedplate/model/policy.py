@@ -27,6 +27,9 @@ class Policy:
     windows: when a batch may begin, on the clock of `timezone`. approvals: batches that wait for a person's word.
     failed_node: what is to become of a node that fails: leave it drained, roll it back, replace it by a spare.
     node_deadline_s: seconds of work on one node, waiting for its jobs apart, after which it has failed.
+    acceptance: whether reference nodes must have accepted the environment where they are stand-ins, too.
+    node_questions: of the acceptance, those that each changed node answers before it returns; None: what the fleet's
+    reference nodes mean for it (decide/acceptancegate.py).
     """
 
     canary: Size
@@ -43,10 +46,15 @@ class Policy:
     failed_node: str = "leave"
     node_deadline_s: int = 7200
     acceptance: str = "by-fleet"
+    node_questions: tuple[str, ...] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """What the ledger keeps of it."""
-        return asdict(self) | {"windows": [window.text for window in self.windows], "approvals": list(self.approvals)}
+        return asdict(self) | {
+            "windows": [window.text for window in self.windows],
+            "approvals": list(self.approvals),
+            "node_questions": self.node_questions if self.node_questions is None else list(self.node_questions),
+        }
 
 
 def nodes_of(size: Size, total: int) -> int:
@@ -112,6 +120,9 @@ class PolicyShape(Strict):
     failed_node: Literal["leave", "rollback", "replace"] = "leave"
     node_deadline_s: Annotated[int, Field(ge=60, le=DAY_S)] = 7200
     acceptance: Literal["by-fleet", "required"] = "by-fleet"
+    node_questions: (
+        Annotated[list[Literal["devices", "compute", "exchange", "resume", "learning"]], AfterValidator(_once)] | None
+    ) = None
 
     def policy(self) -> Policy:
         return Policy(
@@ -120,4 +131,5 @@ class PolicyShape(Strict):
             soak_s=self.soak_s, windows=tuple(parse_window(text) for text in self.windows), timezone=self.timezone,
             approvals=tuple(self.approvals), failed_node=self.failed_node, node_deadline_s=self.node_deadline_s,
             acceptance=self.acceptance,
+            node_questions=None if self.node_questions is None else tuple(self.node_questions),
         )  # fmt: skip

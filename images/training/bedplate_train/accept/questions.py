@@ -6,7 +6,8 @@
 4. resume: interrupted and resumed is the same as not interrupted
 5. learning: accumulation, packing, padding, end marker; every layout against one process; overlaps; FP32, then BF16
 
-A failed question stops the rest and says what to look at. The profile's identity, with every tolerance, is taken before
+A failed question stops the rest and says what to look at. Some of the questions can be asked alone: the record then
+says which, and is no acceptance. The profile's identity, with every tolerance, is taken before
 the first question; the record says what was asked of what, so that a colleague can ask again.
 """
 
@@ -33,8 +34,18 @@ UNPROVEN_ON_CPU = ("GPU kernels", "NCCL", "Transformer Engine", "asynchronous ch
 PACKAGES = ("torch", "triton", "megatron-core", "numpy", "transformer-engine", "bedplate-train")
 
 
-def accept(path: Path, record: Path, *, host_devices: Path | None = None, reference: Path | None = None) -> int:
-    """Ask, write the record; 0 if every question passed, 1 if not, 4 if a rank hung."""
+def accept(
+    path: Path, record: Path, *, host_devices: Path | None = None, reference: Path | None = None,
+    chosen: tuple[str, ...] = QUESTIONS,
+) -> int:  # fmt: skip
+    """Ask, write the record; 0 if every chosen question passed, 1 if not, 4 if a rank hung.
+
+    Raises:
+        Refused: a question that nobody knows, or data that are not what their manifest says.
+    """
+    unknown = sorted(set(chosen) - set(QUESTIONS))
+    if unknown or not chosen:
+        raise Refused([Fault("questions", f"{', '.join(unknown) or 'none'}: not among {', '.join(QUESTIONS)}")])
     profile = open_profile(path)
     folder = Path(profile.paths.run) / f"acceptance-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S.%f}"
     document = opened(profile, reference)
@@ -48,8 +59,9 @@ def accept(path: Path, record: Path, *, host_devices: Path | None = None, refere
         "learning": asked.learning,
     }
     failed = False
+    document["asked"] = [name for name in QUESTIONS if name in chosen]
     for name in QUESTIONS:
-        if failed:
+        if failed or name not in chosen:
             document["questions"][name] = {"verdict": "not asked"}
             continue
         began = time.monotonic()

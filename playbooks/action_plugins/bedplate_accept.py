@@ -1,0 +1,5 @@
+"""Door to bedplate.doors.accept."""
+
+from bedplate.doors.accept import ActionModule
+
+__all__ = ["ActionModule"]
