@@ -100,6 +100,19 @@ def test_a_failed_question_stops_the_rest_and_says_what_to_look_at(tmp_path: Pat
     assert {found["questions"][q]["verdict"] for q in questions.QUESTIONS[1:]} == {"not asked"}
 
 
+def test_some_questions_are_asked_alone_and_the_record_says_which(tmp_path: Path, data: Path) -> None:
+    record = tmp_path / "record.json"
+    assert questions.accept(profile(tmp_path, data), record, chosen=("devices",)) == FINISHED
+    found = json.loads(record.read_bytes())
+    assert (found["asked"], found["verdict"]) == (["devices"], "passed")
+    assert {name: each["verdict"] for name, each in found["questions"].items()} == {
+        "devices": "passed", **dict.fromkeys(questions.QUESTIONS[1:], "not asked"),
+    }  # fmt: skip
+    for chosen in ((), ("devices", "bandwidth")):
+        with pytest.raises(Refused, match="among devices, compute, exchange, resume, learning"):
+            questions.accept(profile(tmp_path, data), record, chosen=chosen)
+
+
 def test_numbers_that_are_none_are_written_as_text() -> None:
     """A machine whose loss is NaN fails with a record that says so, not without one."""
     found = questions.finite({"loss": float("nan"), "ranks": [{"error": float("inf")}, 1.5, 3, True, "x", None]})
