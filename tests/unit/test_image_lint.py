@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -401,3 +402,45 @@ def test_no_recipe_and_no_lock_makes_the_lint_fail(text: str) -> None:
     recipe = plain(text, target="main", files=FILES, texts={"uv.lock": text, "pyproject.toml": text})
     for finding in lint([recipe]):
         assert str(finding)
+
+
+def packages_of(**versions: str) -> str:
+    return "version = 1\n" + "".join(
+        f'[[package]]\nname = "{name}"\nversion = "{version}"\nsource = {{ registry = "https://x.example" }}\n'
+        for name, version in versions.items()
+    )
+
+
+ROOT = '[[package]]\nname = "ours"\nversion = "1"\nsource = { virtual = "." }\ndependencies = [{ name = "torch" }]\n'
+
+
+def extended(own: str, upstream: str, dockerfile: str = OWN) -> list[str]:
+    image = parse_image(
+        f"name: x\nrepository: r.lab/x\nbase: {{reference: r.lab/b:1, digest: {digest('1')}}}\n", "image.yml"
+    )
+    recipe = read_recipe(
+        dockerfile, "image/Dockerfile", role=Role.OWN, files=frozenset({"uv.lock"}), texts={"uv.lock": own},
+        image=image, folder="image",
+    )  # fmt: skip
+    recipe = replace(recipe, below=upstream)
+    return [str(each.fault) for each in lint([recipe]) if each.rule == "LOCK-EXTENDS"]
+
+
+def test_a_lock_that_would_replace_what_upstreams_lock_installed_is_told_with_the_constraint_that_mends_it() -> None:
+    own = ROOT + packages_of(torch="2.13.0", filelock="4.3.1", pytest="9.2.0", einops="1").replace("version = 1\n", "")
+    needs = own.replace('name = "torch"\nversion', 'name = "torch"\ndependencies = [{ name = "filelock" }]\nversion')
+    upstream = packages_of(torch="2.13.1", filelock="3.32.3", pytest="9.1.1")
+    (told,) = extended(needs, upstream)
+    assert "filelock 4.3.1 would replace the 3.32.3 of upstream's lock" in told
+    assert '"filelock==3.32.3" in constraint-dependencies' in told
+    assert extended(needs, upstream.replace("3.32.3", "4.3.1")) == [], (
+        "torch is the image's, and pytest is no need of ours"
+    )
+    assert extended(needs, upstream, OWN + "RUN uv sync --locked --no-install-package filelock\n") == []
+    assert extended(needs, "") == extended(needs, "[[[") == []
+
+
+def test_a_package_that_upstream_locks_in_two_versions_is_not_judged() -> None:
+    two = packages_of(filelock="3") + '[[package]]\nname = "filelock"\nversion = "2"\n'
+    assert extended(packages_of(filelock="4"), two) == []
+    assert len(extended(packages_of(filelock="4"), packages_of(filelock="3"))) == 1

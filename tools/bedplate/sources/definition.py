@@ -4,11 +4,12 @@ import hashlib
 import os
 import stat
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bedplate.decide.images.recipe import (
+    LOCK,
     READ,
     Commits,
     Recipe,
@@ -179,7 +180,8 @@ def recipes(
         locks = (*READ, *image.upstream.lockfiles)
         found += _recipes(upstream, git.folder, image.upstream.dockerfile, Role.UPSTREAM, locks, **at)
     own = _recipes(folder, shown, image.dockerfile, Role.OWN, given=own_arguments(image), image=image, commits=git)
-    return [*own, *found]
+    below = found[0].texts.get(LOCK, "") if found else ""
+    return [*(replace(recipe, below=below) for recipe in own), *found]
 
 
 def _recipes(

@@ -121,6 +121,7 @@ class Recipe:
     image: ImageDefinition | None = None
     commits: Commits | None = None
     folder: str = ""  # of the context, as messages call it
+    below: str = field(default="", repr=False)  # the uv.lock of the recipe whose stage it stands on
 
     def runs(self) -> Iterator[tuple[Step, list[Command]]]:
         for step in self.steps:
