@@ -140,7 +140,7 @@ def test_the_same_image_gives_the_same_bytes(image: Image, done: Work, tmp_path:
 
 def test_the_number_of_processors_makes_no_difference(image: Image, done: Work, tmp_path: Path) -> None:
     doing = work(image, tmp_path)
-    command = [*mksquashfs(doing.output, doing.tree.nodes[""].mode), "-processors", "1"]
+    command = [*mksquashfs(doing.output, doing.tree.nodes[""].mode, doing.options), "-processors", "1"]
     env = {**os.environ, "SOURCE_DATE_EPOCH": str(doing.tree.latest_s)}
     with streaming(command, feeds=True, timeout_s=60, env=env, log=doing.log) as pipe:
         embedded._feed(pipe, doing)

@@ -12,9 +12,10 @@ from click.testing import CliRunner
 from bedplate.act import image as images
 from bedplate.act.builders.buildah import build_command
 from bedplate.act.builders.builder import Dockerfile, Paths
-from bedplate.act.image import building
+from bedplate.act.image import building, importing
 from bedplate.cli.main import bedplate
 from bedplate.decide.buildrecord import Stage
+from bedplate.decide.images.compression import squash_options
 from bedplate.ledger.store import Ledger
 from bedplate.model.event import Event
 from bedplate.model.faults import BadInput, BedplateError, Busy, Refused
@@ -306,6 +307,25 @@ def test_an_artifact_that_was_removed_is_imported_again(stand: Stand) -> None:
     assert done.squashfs
     (stand.root / done.squashfs.path).unlink()
     assert images.import_(stand.site, "A").record.squashfs == done.squashfs
+
+
+def test_an_artifact_that_was_removed_is_made_again_with_the_options_of_its_record(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:  # when blocks of 1 MiB were the default
+        earlier.setattr(importing, "squash_options", lambda: squash_options("1M"))
+        old = stand.all_stages().record.squashfs
+    assert old
+    assert "-b 1M" in old.options
+    (stand.root / old.path).unlink()
+    assert images.import_(stand.site, "A").record.squashfs == old
+    (stand.root / "builds/lab-small.json").unlink()
+    new = stand.all_stages().record.squashfs
+    assert new
+    assert "-b 256K" in new.options
+    assert new.sha256 != old.sha256
+    assert (stand.root / old.path).exists()
+    assert json.loads((stand.root / old.path).with_suffix(".json").read_text())["options"] == old.options
 
 
 def test_one_process_works_on_an_image_at_a_time(stand: Stand) -> None:

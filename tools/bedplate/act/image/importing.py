@@ -16,6 +16,7 @@ from bedplate.act.importers import readback, space
 from bedplate.act.importers.embedded import tree_of
 from bedplate.act.importers.importer import Importer, Work
 from bedplate.decide.buildrecord import BuildRecord, Squashfs, Stage
+from bedplate.decide.images.compression import recorded, squash_options
 from bedplate.decide.squashfs import squashfs_faults
 from bedplate.model.faults import BedplateError
 from bedplate.sources.registry import NotFound
@@ -70,7 +71,7 @@ def _made(site: Site, environment: str, record: BuildRecord, tool: Importer, say
         raise NotFound(f"{fault} (run: bedplate image push {environment})") from None
     with artifacts.staging(site, record.name) as folder:
         space.need(folder, image.manifest.size_bytes, tool.needs, "the import")
-        work = Work(image, tree_of(image), record.repository, folder, log)
+        work = Work(image, tree_of(image), record.repository, folder, log, _options(record, tool))
         made = tool.make(work)
         digest, size, head = artifacts.fingerprint(work.output)
         if faults := squashfs_faults(head, size):
@@ -80,6 +81,13 @@ def _made(site: Site, environment: str, record: BuildRecord, tool: Importer, say
         squashfs = Squashfs(digest, size, str(final.relative_to(site.root)), made.tool, made.options, made.uri)
         artifacts.publish(site, work.output, digest, _made_of(record, squashfs, tool, paths))
     return squashfs
+
+
+def _options(record: BuildRecord, tool: Importer) -> str:
+    """Those that its artifact was made with, if it had one by this importer and that is gone; else today's."""
+    before = record.squashfs
+    again = recorded(before.options) if before and before.tool.startswith(tool.name) else None
+    return again or squash_options()
 
 
 def _made_of(record: BuildRecord, squashfs: Squashfs, tool: Importer, paths: int) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from typing import IO, BinaryIO, ClassVar, cast
 
 from bedplate.act.importers.importer import (
     IMPORT_TIMEOUT_S,
-    SQUASH_OPTIONS,
     Made,
     Work,
     check_squashfs_tools,
@@ -42,7 +41,7 @@ class Embedded:
         check_squashfs_tools()
 
     def make(self, work: Work) -> Made:
-        command = mksquashfs(work.output, work.tree.nodes[""].mode)
+        command = mksquashfs(work.output, work.tree.nodes[""].mode, work.options)
         # Options for times would stamp every file; this only cuts off what is later, which nothing is but the root.
         env = {**os.environ, "SOURCE_DATE_EPOCH": str(work.tree.latest_s)}
         with streaming(command, feeds=True, timeout_s=IMPORT_TIMEOUT_S, env=env, log=work.log) as pipe:
@@ -50,11 +49,11 @@ class Embedded:
         with work.log.open("a") as log:
             log.write(f"{len(work.tree.nodes)} paths\n")
         uri = f"docker://{work.repository}@{work.image.manifest.digest}"
-        return Made(f"embedded, mksquashfs {mksquashfs_version()}", f"{SQUASH_OPTIONS} -all-root", uri)
+        return Made(f"embedded, mksquashfs {mksquashfs_version()}", f"{work.options} -all-root", uri)
 
 
-def mksquashfs(output: Path, root_mode: int) -> list[str]:
-    return ["mksquashfs", "-", str(output), "-tar", *SQUASH_OPTIONS.split(), "-all-root", "-root-mode",
+def mksquashfs(output: Path, root_mode: int, options: str) -> list[str]:
+    return ["mksquashfs", "-", str(output), "-tar", *options.split(), "-all-root", "-root-mode",
             f"{root_mode:o}", "-noappend", "-no-progress", "-quiet"]  # fmt: skip
 
 

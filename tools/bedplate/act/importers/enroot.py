@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from bedplate.act.importers import space
-from bedplate.act.importers.importer import IMPORT_TIMEOUT_S, SQUASH_OPTIONS, Made, Work, check_squashfs_tools
+from bedplate.act.importers.importer import IMPORT_TIMEOUT_S, Made, Work, check_squashfs_tools
 from bedplate.act.importers.loopback import serving
 from bedplate.decide.reference import enroot_uri, parse_reference
 from bedplate.model.faults import BadInput, BedplateError
@@ -45,14 +45,14 @@ class Enroot:
             uri = enroot_uri(f"{host}/{repository}", work.image.manifest.digest, said)
             # With an epoch enroot stamps every file and the file system with it: the same image, the same bytes.
             env = {
-                **os.environ, "SOURCE_DATE_EPOCH": str(EPOCH_S), "ENROOT_SQUASH_OPTIONS": SQUASH_OPTIONS,
+                **os.environ, "SOURCE_DATE_EPOCH": str(EPOCH_S), "ENROOT_SQUASH_OPTIONS": work.options,
                 "ENROOT_ALLOW_HTTP": "yes", "ENROOT_CACHE_PATH": str(work.folder / "cache"),
             }  # fmt: skip
             command = ("enroot", "import", "--output", work.output, uri)
             run(command, timeout_s=IMPORT_TIMEOUT_S, env=env, log=work.log)
         if not work.output.is_file():
             raise BedplateError(f"enroot import {uri} ended well but wrote no file (log: {work.log})")
-        return Made(f"enroot {said}", SQUASH_OPTIONS, uri)
+        return Made(f"enroot {said}", work.options, uri)
 
 
 def _unpacks_in() -> Path:

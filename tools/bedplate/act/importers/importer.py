@@ -6,26 +6,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from bedplate.decide.images.compression import squash_options
 from bedplate.decide.images.rootfs import Tree
 from bedplate.decide.squashfs import tool_faults
 from bedplate.model.faults import BadInput
 from bedplate.process import run
 from bedplate.sources.imagestore import Image
 
-# Enroot's own default, lzo with uncompressed data, is 18 GB where this is 7 (PyTorch 25.09), on every node.
-SQUASH_OPTIONS = "-comp zstd -Xcompression-level 3 -b 1M -exit-on-error"
 IMPORT_TIMEOUT_S = 4 * 3600.0
 
 
 @dataclass(frozen=True)
 class Work:
-    """What an import is made of and where. tree: what the image's layers and Enroot's files amount to."""
+    """What an import is made of and where.
+
+    tree: what the image's layers and Enroot's files amount to. options: of mksquashfs.
+    """
 
     image: Image
     tree: Tree
     repository: str
     folder: Path
     log: Path
+    options: str = squash_options()
 
     @property
     def output(self) -> Path:
