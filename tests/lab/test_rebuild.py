@@ -114,10 +114,10 @@ def test_the_archive_resolves_to_the_recorded_lock(again: First) -> None:
 
 
 def test_the_node_is_made_again_with_the_recorded_packages_files_and_image(again: First) -> None:
+    bedplate("rollout", "S", "--yes", "--recheck")
     code, said = bedplate("verify", "A", "--nodes", NODE, check=False)
     assert code != 0, f"a bare machine is not what the record says of its predecessor: {said}"
     bedplate("image", "place", "A", "--nodes", NODE)
-    bedplate("rollout", "S", "--yes", "--recheck")
     bedplate("rollout", "A", "--yes", "--nodes", NODE, "--recheck")
     assert verified(NODE) == again.facts
     state = ask("status")["nodes"][NODE]
