@@ -1,25 +1,33 @@
 """`bedplate diff`: what differs between two environments, by layer."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from bedplate.act import lock as locks
+from bedplate.act.imagevariables import variables
 from bedplate.cli.lock import as_dict, said
 from bedplate.cli.output import json_option, print_json
+from bedplate.decide.baseclaims import Claim, claims
 from bedplate.decide.diff import LayerComparison, boots, comparison
 from bedplate.decide.lockdoc import LockDocument
-from bedplate.model.faults import DifferencesFound
+from bedplate.decide.wiring import the_driver
+from bedplate.model.faults import BadInput, DifferencesFound
 from bedplate.sources.site import Site
 
 
 @click.command()
 @click.argument("old", metavar="A")
-@click.argument("new", metavar="B")
+@click.argument("new", metavar="[B]", required=False)
+@click.option("--base", is_flag=True, help="Instead: A's image and nodes against what the image's base says of itself.")
 @json_option
 @click.pass_obj
-def diff(site_path: Path, old: str, new: str, as_json: bool) -> int:
+def diff(site_path: Path, old: str, new: str | None, base: bool, as_json: bool) -> int:
     """Compare two locks, layer by layer from hardware to launch, the most consequential difference of each first.
+
+    With --base one lock alone: versions that the image's variables claim (NCCL_VERSION, CUDA_DRIVER_VERSION), which are
+    its base's words, against those that its files and its nodes' packages have.
 
     A and B are names of environments, lock files, or identities that the ledger knows (the first 12 hex digits
     are enough). Exit code 0: the nodes get the same bytes; 5: they do not.
@@ -29,8 +37,13 @@ def diff(site_path: Path, old: str, new: str, as_json: bool) -> int:
       bedplate diff A B
       bedplate diff old/A.lock.json A
       bedplate diff sha256:1b4f0e985197 B --json
+      bedplate diff A --base
     """
     site = Site(site_path)
+    if base == (new is not None):
+        raise BadInput("name two locks, or one with --base (see: bedplate diff --help)")
+    if new is None:
+        return _show_base(site, locks.find(site, old), as_json=as_json)
     a, b = locks.find(site, old), locks.find(site, new)
     layers, booted = comparison(a, b), boots(a, b)
     count = sum(len(layer.differences) for layer in layers)
@@ -48,6 +61,27 @@ def diff(site_path: Path, old: str, new: str, as_json: bool) -> int:
         same = "the nodes get the same bytes" if count == 0 else f"{count} differences"
         click.echo(same)
     return DifferencesFound.exit_code if count else 0
+
+
+def _show_base(site: Site, lock: LockDocument, *, as_json: bool) -> int:
+    wrong, right = list[Claim](), list[Claim]()
+    env = variables(site, lock)
+    held = dict(lock.image.versions) if lock.image else {}
+    for kind in lock.kinds:
+        driver = the_driver({name: one.version for name, one in lock.packages(kind).items()})
+        unlike, like = claims(env, held | ({"driver": driver} if driver else {}))
+        wrong += [one for one in unlike if one not in wrong]
+        right += [one for one in like if one not in right]
+    if as_json:
+        print_json(
+            {"a": _named(lock), "differ": [asdict(one) for one in wrong], "same": [asdict(one) for one in right]}
+        )
+    else:
+        for one in wrong:
+            where = "nodes" if one.thing == "driver" else "image"
+            click.echo(f"{one.thing}: the base says {one.says} ({one.variable}), the {where} {one.has}")
+        click.echo(f"{len(wrong)} of {len(wrong) + len(right)} versions that the base speaks of are other ones")
+    return DifferencesFound.exit_code if wrong else 0
 
 
 def _named(lock: LockDocument) -> dict[str, str]:
