@@ -73,9 +73,7 @@ def _show_base(site: Site, lock: LockDocument, *, as_json: bool) -> int:
         wrong += [one for one in unlike if one not in wrong]
         right += [one for one in like if one not in right]
     if as_json:
-        print_json(
-            {"a": _named(lock), "differ": [asdict(one) for one in wrong], "same": [asdict(one) for one in right]}
-        )
+        print_json({"a": _named(lock), "differ": list(map(asdict, wrong)), "same": list(map(asdict, right))})
     else:
         for one in wrong:
             where = "nodes" if one.thing == "driver" else "image"

@@ -3,7 +3,8 @@
 A base says it in variables of its configuration (NCCL_VERSION, CUDA_VERSION), and every image that stands on it goes on
 saying so, whatever its recipe replaced. What is there, files said when it was built: the lock has these versions.
 
-Example: NCCL_VERSION=2.28.3 of the base, nccl 2.29.2-1 in the image -> Claim("nccl", "NCCL_VERSION", "2.28.3", "2.29.2-1").
+Example: the base has NCCL_VERSION=2.28.3, the image nccl 2.29.2-1 -> Claim("nccl", "NCCL_VERSION", "2.28.3",
+"2.29.2-1").
 """
 
 import re
@@ -31,7 +32,7 @@ def claims(variables: Iterable[str], has: Mapping[str, str]) -> tuple[list[Claim
 
     What nobody knows the version of is neither.
     """
-    wrong, right = [], []
+    wrong, right = list[Claim](), list[Claim]()
     for variable in variables:
         name, _, says = variable.partition("=")
         thing = name.removesuffix(END).lower().replace("_", "-")
