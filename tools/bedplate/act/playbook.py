@@ -14,6 +14,7 @@ from pathlib import Path
 from bedplate.act import controllerlock
 from bedplate.act.rollout import LOCK_FILE
 from bedplate.decide.fold import BAD, RolloutState, World, fold
+from bedplate.ledger import projection
 from bedplate.ledger.store import Ledger
 from bedplate.model.faults import BedplateError, Busy, NodesFailed, Refused
 from bedplate.model.nodes import fold as fold_names
@@ -83,7 +84,7 @@ def run_rollout(
 
 def _follow(site: Site, process: "subprocess.Popen[bytes]", token: str, follow: Callable[[World, int], None]) -> World:
     with Ledger.read(site.ledger_url) as ledger:
-        world = fold(ledger.events())
+        world = projection.world(ledger)
         while True:
             ended = process.poll() is not None
             world = fold(ledger.events(after=world.head), world)

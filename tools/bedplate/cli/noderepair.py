@@ -19,14 +19,14 @@ from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json
 from bedplate.decide.acceptance import KINDS as ACCEPTANCES
 from bedplate.decide.acceptance import REFUSED as NOT_ACCEPTED
-from bedplate.decide.fold import World, fold
+from bedplate.decide.fold import World
 from bedplate.decide.healthwatch import REPAIRED, TICKET
 from bedplate.decide.nodeswap import asked_environment, refusals, swap, told, unwell
 from bedplate.decide.slurmnodes import SlurmNode
 from bedplate.decide.ticket import about, ticket, title
 from bedplate.decide.verification import PASS as VERIFIED
 from bedplate.decide.verification import Verification
-from bedplate.ledger import story
+from bedplate.ledger import projection, story
 from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import sha256
 from bedplate.model.event import Draft
@@ -64,7 +64,7 @@ def ticket_(root: Path, name: str, directory: Path, note: str, as_json: bool) ->
         run = secrets.token_hex(RUN_BYTES)
         ask(site, [name], run=run, classes=(PASSIVE, OUT_OF_BAND), record=record, report=found.append)
         (result,) = found
-        world = fold(ledger.events())
+        world = projection.world(ledger)
         known, trouble = _slurm_state(site, world, name)
         events = [event for event in ledger.events(subject=f"node:{name}") if event.kind != "step.ended"]
         stem = f"{name}-{run}"
@@ -137,7 +137,7 @@ def return_(
     """
     site, (name,) = _site(root, name)
     with Ledger.open(site.ledger_url) as ledger:
-        world = fold(ledger.events())
+        world = projection.world(ledger)
         slurm = slurm_of(site, _running(world))
         known = slurm.nodes()
         found: list[Result] = []
@@ -207,7 +207,7 @@ def replace_(
     """
     site, (bad, spare) = _site(root, bad, spare)
     with Ledger.open(site.ledger_url) as ledger:
-        world = fold(ledger.events())
+        world = projection.world(ledger)
         slurm = slurm_of(site, _running(world))
         lock = controllerlock.acquire(site.root / LOCK_FILE)
         try:

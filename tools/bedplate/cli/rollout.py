@@ -23,11 +23,12 @@ from bedplate.cli.rehearsal import rehearse as rehearse_on_a_spare
 from bedplate.decide.diff import differences
 from bedplate.decide.equality import Return, returns
 from bedplate.decide.failednodes import next_steps
-from bedplate.decide.fold import BAD, Status, World, fold
-from bedplate.decide.forecast import expected_duration_s, leaving, seconds_a_batch
+from bedplate.decide.fold import BAD, Status, World
+from bedplate.decide.forecast import TIMED, expected_duration_s, leaving, seconds_a_batch
 from bedplate.decide.plan import Plan
 from bedplate.decide.reboots import reboot_reasons
 from bedplate.decide.wayback import WayBack
+from bedplate.ledger import projection
 from bedplate.ledger.store import Ledger
 from bedplate.model.faults import BadInput, Busy, DifferencesFound, NodesFailed, Refused
 from bedplate.model.nodes import fold as fold_names
@@ -77,11 +78,11 @@ class Prospect:
         self.site, self.order = site, order
         with Ledger.read(site.ledger_url) as ledger:
             self.readiness: Readiness = ready(site, order, ledger)
-            events = list(ledger.events())
-        self.world: World = fold(events)
+            self.world: World = projection.world(ledger)
+            before = seconds_a_batch(ledger.events(kinds=TIMED))
         self.plan: Plan = planned(self.readiness, self.world, recheck=order.recheck)
         policy = self.readiness.policy
-        self.duration_s = expected_duration_s(self.plan, seconds_a_batch(events), policy.soak_s)
+        self.duration_s = expected_duration_s(self.plan, before, policy.soak_s)
         self.plan_sha256 = plan_sha256(self.readiness, self.plan)
         self._ways: list[WayBack] | None = None
 
@@ -439,11 +440,11 @@ def _returns(prospect: Prospect, outcome: Outcome | None) -> list[Return]:
     if outcome is None:
         return []
     with Ledger.read(prospect.site.ledger_url) as ledger:
-        events = list(ledger.events())
-    subject = f"rollout:{outcome.record.number}"
-    began = next(e.id for e in events if e.kind == "rollout.started" and subject in e.subjects)
-    nodes = [name for name in prospect.site.fleet.nodes if name in set(prospect.plan.nodes)]  # in the fleet's order
-    return returns(events, nodes, prospect.readiness.lock.identity, began)
+        started = ledger.events(kinds=["rollout.started"], subject=f"rollout:{outcome.record.number}")
+        began = next(event.id for event in started)
+        nodes = [name for name in prospect.site.fleet.nodes if name in set(prospect.plan.nodes)]  # in the fleet's order
+        verified = ledger.events(kinds=["node.verified"])
+        return returns(verified, nodes, prospect.readiness.lock.identity, began)
 
 
 def _show_returns(back: list[Return], name: str) -> None:

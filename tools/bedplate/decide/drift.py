@@ -454,6 +454,9 @@ def groups(comparisons: Iterable[Comparison]) -> list[Group]:
 CHANGES = frozenset({"step.ended", "node.done", "node.failed", "node.unreachable", "image.placed", "image.collected"})
 
 
+CHANGING = CHANGES | {"batch.admitted", "batch.held"}  # the kinds that last_changes looks at
+
+
 def last_changes(events: Iterable[Event]) -> dict[str, int]:
     """Node -> id of the last event after which it may be another; events: oldest first.
 

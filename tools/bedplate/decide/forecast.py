@@ -7,6 +7,8 @@ from bedplate.decide.plan import Plan
 from bedplate.model.event import Event
 
 MINIMUM_S = 0.1
+ENDS = frozenset({"node.done", "node.failed", "node.unreachable"})
+TIMED = ENDS | {"batch.admitted"}  # the kinds that seconds_a_batch looks at
 
 
 def seconds_a_batch(events: Iterable[Event]) -> float | None:
@@ -21,7 +23,7 @@ def seconds_a_batch(events: Iterable[Event]) -> float | None:
         if event.kind == "batch.admitted":
             current[rollout] = (rollout, int(event.body["batch"]))
             began[current[rollout]] = event.at
-        elif event.kind in ("node.done", "node.failed", "node.unreachable") and rollout in current:
+        elif event.kind in ENDS and rollout in current:
             ended[current[rollout]] = event.at
     spans = [_seconds(began[key], ended[key]) for key in began if key in ended]
     return sum(spans) / len(spans) if spans else None

@@ -1,12 +1,13 @@
 """Which nodes drifted: the newest facts of each, held against the lock that it runs by the ledger."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bedplate.decide.drift import Comparison, Group, Wanted, compare_node, groups, last_changes, nothing_known
-from bedplate.decide.fold import Status, World, fold
+from bedplate.decide.drift import CHANGING, Comparison, Group, Wanted, compare_node, groups, last_changes, nothing_known
+from bedplate.decide.fold import Status, World
 from bedplate.decide.lockdoc import LockDocument, Package, lock_text, parse_lock
 from bedplate.decide.render import Rendering, manifest
+from bedplate.ledger import projection
 from bedplate.ledger.store import Ledger
 from bedplate.model.event import Draft, Event
 from bedplate.model.faults import BadInput, Refused
@@ -44,11 +45,10 @@ def held(site: Site, names: Sequence[str]) -> list[Held]:
         BadInput: a role or a lock is wrong.
     """
     with Ledger.read(site.ledger_url) as ledger:
-        events = list(_but_facts(ledger))
+        world, changed = projection.world(ledger), last_changes(ledger.events(kinds=CHANGING))
+        wanted = Wants(site, {event.environment: event for event in ledger.events(kinds=["lock.resolved"])})
         entries = factbook.newest(ledger, names)
         facts = factbook.read(ledger, entries)
-    world, changed = fold(events), last_changes(events)
-    wanted = Wants(site, {event.environment: event for event in events if event.kind == "lock.resolved"})
     found = []
     for name in names:
         entry, runs = entries.get(name, factbook.Entry()), world.state(name).runs
@@ -62,12 +62,6 @@ def held(site: Site, names: Sequence[str]) -> list[Held]:
             comparison = nothing_known(name, why or "")
         found.append(Held(comparison, environment, runs, at, number))
     return found
-
-
-def _but_facts(ledger: Ledger) -> Iterator[Event]:
-    """Every event that says what nodes run, or that something changed them: not the many about facts."""
-    skipped = (factbook.COLLECTED, factbook.LOST, factbook.SEEN)
-    return (event for event in ledger.events() if event.kind not in skipped)
 
 
 def _not_comparable(world: World, name: str, entry: factbook.Entry, changed: int) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 from bedplate.act import image as images
 from bedplate.act.distribution import nodes as fleetnodes
 from bedplate.decide.distribution.keep import LOCKED, PLACED, Kept, kept, known_images
-from bedplate.decide.fold import fold
+from bedplate.ledger import projection
 from bedplate.ledger.store import Ledger
 from bedplate.model.event import Draft
 from bedplate.model.fleet import Node
@@ -50,7 +50,7 @@ def collect(site: Site, nodes: Collection[str] | None, *, remove: bool) -> list[
     site.refuse_example("collect images of nodes")
     chosen = [node for node in _with_images(site) if nodes is None or node.name in nodes]
     with Ledger.read(site.ledger_url) as ledger:
-        world = fold(ledger.events())
+        world = projection.world(ledger)
         known = known_images(ledger.events(kinds=[LOCKED, PLACED]))
     found: dict[str, Collected] = {}
     questions: dict[str, dict[str, Any]] = {}
