@@ -19,6 +19,7 @@ from lab.steps import Steps
 pytestmark = [pytest.mark.lab(minutes=15), pytest.mark.long]
 LAB_NODES = 3
 NODE = "n1"
+HOST_KEYS = "/etc/ssh/ssh_known_hosts"  # the one file of a node that says something of its machines
 MADE_ANEW = ("secrets", "known_hosts")  # of a new lab: secrets are in no record, new machines have new keys
 
 
@@ -31,6 +32,8 @@ class First:
     head: str
     lock: dict[str, Any]
     facts: dict[str, str]
+    rendered: dict[str, Any]
+    known_hosts: str
 
 
 def bedplate(*words: str, check: bool = True) -> tuple[int, str]:
@@ -48,6 +51,14 @@ def verified(node: str) -> dict[str, str]:
     facts: dict[str, str] = [body["facts"] for body in found if body["verdict"] == "PASS"][-1]
     assert set(facts) == {"packages", "files", "image"}
     return facts
+
+
+def rendered(*site: str) -> dict[str, Any]:
+    """The files that the node gets: path -> mode and hash, and the hash of all of it."""
+    found: dict[str, Any] = json.loads(
+        on(CONTROLLER, ["bedplate", *site, "render", "files", "A", "--nodes", NODE, "--json"]).out
+    )["nodes"][NODE]
+    return found
 
 
 def squashfs(digest: str) -> str:
@@ -72,7 +83,12 @@ def first(lab: Places, tmp_path_factory: pytest.TempPathFactory) -> First:
     shutil.copytree(inside / "lab.files", kept / "lab.files")
     head = ask("ledger", "verify")["head"]
     lock = json.loads(on(CONTROLLER, ["cat", f"{SITE}/environments/A.lock.json"]).out)
-    found = First(kept / "lab.jsonl", kept / "lab.files", f"{head['id']}:{head['sha256']}", lock, verified(NODE))
+    known_hosts = on(CONTROLLER, ["cat", f"{SITE}/known_hosts"]).out
+    found = First(
+        kept / "lab.jsonl", kept / "lab.files", f"{head['id']}:{head['sha256']}", lock, verified(NODE), rendered(),
+        known_hosts,
+    )  # fmt: skip
+    assert found.rendered["manifest_sha256"] == found.facts["files"], "what was rendered is what the record says"
     lifecycle.down(lab, Steps(print), purge=False, keep_registry=True)
     return found
 
@@ -119,9 +135,19 @@ def test_the_node_is_made_again_with_the_recorded_packages_files_and_image(again
     assert code != 0, f"a bare machine is not what the record says of its predecessor: {said}"
     bedplate("image", "place", "A", "--nodes", NODE)
     bedplate("rollout", "A", "--yes", "--nodes", NODE, "--recheck")
-    assert verified(NODE) == again.facts
+    facts, files = verified(NODE), rendered()
+    assert facts | {"files": ""} == again.facts | {"files": ""}
+    assert facts["files"] == files["manifest_sha256"], "every file of it was hashed on the node"
+    other = {path for path, one in again.rendered["files"].items() if files["files"].get(path) != one}
+    assert (other, files["files"].keys()) == ({HOST_KEYS}, again.rendered["files"].keys()), "new machines, new keys"
     state = ask("status")["nodes"][NODE]
     assert (state["status"], state["environment"]) == ("verified", "A")
     packages = on(NODE, ["dpkg-query", "-W", "-f", "${Package} ${Version}\\n"]).out.splitlines()
     wanted = {f"{name} {one['version']}" for name, one in again.lock["packages"]["gpu"].items()}
     assert wanted <= set(packages)
+
+
+def test_with_the_keys_of_the_machines_that_were_the_record_renders_to_the_recorded_hash(again: First) -> None:
+    on(CONTROLLER, ["sh", "-c", f"rm -rf /root/then; cp -r {SITE} /root/then; cat > /root/then/known_hosts"],
+       stdin=again.known_hosts)  # fmt: skip
+    assert rendered("--site", "/root/then")["manifest_sha256"] == again.facts["files"]
