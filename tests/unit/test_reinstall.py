@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ import yaml
 from bedplate.act import lock as locks
 from bedplate.act import rollout
 from bedplate.cli.main import bedplate
+from bedplate.doors import plan as plan_door
 from bedplate.doors.plan import refuse_reinstall
 from bedplate.model.faults import BadInput, Refused
 from bedplate.sources import checkout
@@ -93,6 +95,20 @@ def test_it_takes_nodes_that_run_the_target_already_and_the_ledger_says_what_it_
     assert started[-1]["reinstall"] is True
     assert started[-1]["approved_by"] == "Ann"
     session.ledger.close()
+
+
+@pytest.mark.parametrize(("said", "reinstall"), [({"reinstall": True}, True), ({}, False)])
+def test_the_playbooks_word_reaches_the_rollout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: dict[str, Any], reinstall: bool
+) -> None:
+    sim = Simulation(tmp_path)
+    orders: list[rollout.Order] = []
+    monkeypatch.setattr(plan_door, "context", SimpleNamespace(CLIARGS={"tags": ("all",)}))
+    monkeypatch.setattr(plan_door.site_door, "current", lambda: sim.site)
+    monkeypatch.setattr(plan_door, "refuse_reinstall", lambda *_: None)
+    monkeypatch.setattr(rollout, "Session", lambda _site, order, **_: orders.append(order))
+    plan_door._open("A", {}, said | {"approved_by": "Ann"})
+    assert [order.reinstall for order in orders] == [reinstall]
 
 
 @pytest.mark.slow

@@ -61,7 +61,8 @@ def _open(environment: str, variables: dict[str, Any], options: dict[str, Any]) 
     if not environment:
         raise AnsibleError("a rollout has a target: -e target=ENVIRONMENT")
     site = site_door.current()
-    if _truth(options.get("reinstall", False)):
+    reinstall = _truth(options.get("reinstall", False))
+    if reinstall:
         refuse_reinstall(site, str(options.get("approved_by") or ""))
     limit = None
     if flags.get("subset"):
@@ -72,7 +73,7 @@ def _open(environment: str, variables: dict[str, Any], options: dict[str, Any]) 
             raise AnsibleError(f"--limit {flags['subset']}: no node that environment {environment} is for")
     budget = options.get("failure_budget")
     order = rollout.Order(
-        environment=environment, limit=limit, recheck=_truth(options.get("recheck", False)),
+        environment=environment, limit=limit, recheck=_truth(options.get("recheck", False)), reinstall=reinstall,
         failure_budget=None if budget in (None, "") else int(budget),
         approved_by=options.get("approved_by") or None, reason=options.get("reason") or None,
         accept=_words(options.get("accept")), approve=_words(options.get("approve")),
