@@ -12,9 +12,8 @@ import pytest
 from bedplate.decide.fold import NodeState, Status, fold
 from bedplate.decide.ledgerhistory import Change, History
 from bedplate.decide.ledgerquestions import chain_of, sentence
-from bedplate.ledger import comparison
+from bedplate.ledger import comparison, store
 from bedplate.ledger import projection as projections
-from bedplate.ledger import store
 from bedplate.ledger.comparison import Comparison
 from bedplate.ledger.projection import projection, world
 from bedplate.ledger.store import Ledger
