@@ -224,6 +224,25 @@ expects: {{nccl: "2.30.7-1+cuda13.3", megatron-core: "0.19.2"}}
 UPSTREAM = "ARG FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:26.06-py3\nFROM ${FROM_IMAGE_NAME} AS main\n"
 
 
+# The second place of Megatron-LM's base: a matrix with an entry for each Dockerfile, and others' entries beside it.
+PIPELINE = """\
+test:pre_build_image:
+  extends: [.build_image]
+  parallel:
+    matrix:
+      - IMAGE: LTS
+        FILE: Dockerfile.ci.lts
+        BASE_IMAGE: nvcr.io/nvidia/pytorch:25.11-py3
+      - IMAGE: DEV
+        FILE: Dockerfile.ci.dev
+        IMAGE_TYPE: dev
+        BASE_IMAGE: nvcr.io/nvidia/pytorch:26.06-py3
+        PLATFORM: amd64
+  script:
+    - !reference [.build, script]
+"""
+
+
 def test_a_base_that_the_definition_pins_is_pinned_in_the_upstream_recipe_too() -> None:
     image = parse_image(DEFINITION, "image.yml")
     given = upstream_arguments(image)
@@ -238,6 +257,8 @@ def test_a_base_that_the_definition_pins_is_pinned_in_the_upstream_recipe_too() 
         # the base pin stands twice, and a bump forgot one
         (UPSTREAM, {"docker/.ngc_version.dev": "nvcr.io/nvidia/pytorch:26.04-py3\n"}, ["BASE-TWICE"]),
         (UPSTREAM.replace("26.06", "26.04"), {}, ["BASE-TWICE"]),
+        (UPSTREAM, {".gitlab/stages/01.build.yml": PIPELINE.replace("26.06", "26.04")}, ["BASE-TWICE"]),
+        (UPSTREAM, {".gitlab/stages/01.build.yml": PIPELINE}, []),
         # the base's NCCL is replaced by what an argument says
         (UPSTREAM + "ARG NCCL_VERSION=2.30.4-1+cuda13.2\nRUN true\n", {}, ["VERSION-DISAGREES"]),
         (UPSTREAM + "ARG NCCL_VERSION=2.30.7-1+cuda13.3\nRUN true\n", {}, []),
@@ -253,7 +274,8 @@ def test_what_an_upstream_recipe_says_otherwise_than_its_definition_is_found(
 ) -> None:
     image = parse_image(DEFINITION, "image.yml")
     recipe = read_recipe(
-        text, "D", role=Role.UPSTREAM, target="main", given=upstream_arguments(image), image=image,
+        text, "docker/Dockerfile.ci.dev", role=Role.UPSTREAM, target="main", given=upstream_arguments(image),
+        image=image,
         texts={"uv.lock": LOCK, "pyproject.toml": PROJECT} | texts,
     )  # fmt: skip
     assert [finding.rule for finding in lint([recipe])] == expected
@@ -444,3 +466,33 @@ def test_a_package_that_upstream_locks_in_two_versions_is_not_judged() -> None:
     two = packages_of(filelock="3") + '[[package]]\nname = "filelock"\nversion = "2"\n'
     assert extended(packages_of(filelock="4"), two) == []
     assert len(extended(packages_of(filelock="4"), packages_of(filelock="3"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("own", "upstream", "says"),
+    [
+        ("version = 1\nrevision = 5\n", "version = 1\nrevision = 2\n", "revision 5 of uv's lock, and upstream's"),
+        ("version = 2\n", "version = 1\nrevision = 2\n", "version 2, revision 0 of uv's lock, and upstream's"),
+        ("version = 1\nrevision = 1\n", "version = 1\n", "revision 1 of uv's lock"),
+        ("version = 1\nrevision = 2\n", "version = 1\nrevision = 2\n", ""),
+        ("version = 1\n", "version = 1\nrevision = 2\n", ""),
+        ("version = 1\nrevision = 5\n", "", ""),
+        ("version = 1\nrevision = 5\n", "[[[", ""),
+        ("", "version = 1\n", ""),
+    ],
+)
+def test_a_lock_that_another_uv_wrote_than_the_images_is_told_with_the_uv_to_take(
+    own: str, upstream: str, says: str
+) -> None:
+    arguments = '  arguments: {UV_VERSION: "0.7.2"}\n  target: main'
+    image = parse_image(DEFINITION.replace("  target: main", arguments), "image.yml")
+    recipe = read_recipe(
+        OWN, "image/Dockerfile", role=Role.OWN, files=frozenset({"uv.lock"}), texts={"uv.lock": own}, image=image,
+        given=own_arguments(image), folder="image",
+    )  # fmt: skip
+    told = [str(each) for each in lint([replace(recipe, below=upstream)]) if each.rule == "LOCK-WRITER"]
+    assert len(told) == bool(says)
+    for each in told:
+        assert each.startswith("image/uv.lock:1: LOCK-WRITER: version ")
+        assert says in each
+        assert each.endswith("(lock it again with upstream's uv: uvx uv@0.7.2 lock)")

@@ -22,8 +22,9 @@ from bedplate.model.image import UNKNOWN, ImageDefinition
 
 LOCK, PROJECT = "uv.lock", "pyproject.toml"
 NGC_VERSION = "docker/.ngc_version.dev"
+GITLAB_BUILD = ".gitlab/stages/01.build.yml"
 PACKAGE_INFO = "megatron/core/package_info.py"
-READ = (LOCK, PROJECT, NGC_VERSION, PACKAGE_INFO, ".dockerignore", ".containerignore")
+READ = (LOCK, PROJECT, NGC_VERSION, GITLAB_BUILD, PACKAGE_INFO, ".dockerignore", ".containerignore")
 _SHELLS = ("sh", "bash", "dash", "ash")
 _FLAGS = re.compile(r"\s*RUN(?=[\s\\])(?:\s|\\\n|--[a-z]+(?:=(?:\"[^\"]*\"|\S)*)?(?=[\s\\]))*", re.IGNORECASE)
 

@@ -51,6 +51,6 @@ def _dynamic(project: dict[str, Any]) -> list[str]:
 RULE = Rule(
     id="LOCK-STALE",
     title="The lock fits pyproject.toml",
-    source="vibetuner#946 (a raised version), manytask#958, uv-dynamic-versioning#63 (a version from git)",
+    source="vibetuner#946 (a raised version), uv-dynamic-versioning#63 (a version from git)",
     check=_check,
 )
