@@ -9,6 +9,7 @@ into the record; stuck: the job stays in the queue.
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -112,8 +113,15 @@ def systemctl(root: Path, scenario: Scenario, words: list[str]) -> int:
 
 
 def enroot(root: Path, scenario: Scenario, words: list[str]) -> int:
+    runtime, data = (Path(os.environ[f"ENROOT_{name}_PATH"]) for name in ("RUNTIME", "DATA"))
+    assert runtime not in (data, *data.parents), "a tmpfs is laid over it"
+    root_name = option(words, "name") or behind_options(words[1:])[0]
+    if words[0] == "create":
+        (image,) = behind_options(words[1:])
+        (data / root_name).mkdir(parents=True)
+        shutil.copy(image, data / root_name)
+        return 0
     assert words[0] == "start"
-    assert os.environ["ENROOT_RUNTIME_PATH"].endswith("/enroot")
     assert Path(option(words, "rc")).read_text() == '#!/bin/sh\nexec "$@"\n'
     mounts = []
     for word in words:
@@ -121,9 +129,8 @@ def enroot(root: Path, scenario: Scenario, words: list[str]) -> int:
             source, target, kind, options = word.partition("=")[2].split(":")
             assert (kind, options.removesuffix(",ro")) == ("none", "x-create=auto,rbind")
             mounts.append([source, target, *(["ro"] if options.endswith(",ro") else [])])
-    image, *inside = behind_options(words[1:])
-    assert Path(image).is_file()
-    return program(scenario, inside, mounts)
+    assert (data / root_name).is_dir(), "this node has no squashfuse, as no lock has it"
+    return program(scenario, behind_options(words[1:])[1:], mounts)
 
 
 def docker(root: Path, scenario: Scenario, words: list[str]) -> int:

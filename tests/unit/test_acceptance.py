@@ -240,6 +240,8 @@ def test_a_program_that_does_not_come_back_is_ended(fleet: Fleet, engine: str, m
     }[engine]  # fmt: skip
     assert fleet.calls("n1", ends)
     assert not acceptance_node.alive(fleet.roots["n1"], job)
+    (left,) = fleet.folder("n1")
+    assert not (left / "enroot").exists(), "an unpacked image of 25 GB is nobody's"
 
 
 RETURN = ("devices", "compute", "exchange")
@@ -280,7 +282,9 @@ def test_the_command_takes_questions_in_any_order_and_none_that_nobody_knows(fle
     done = said(fleet, "n1", "--env", "A", "--interval", "0.2", "--engine", "enroot", "--questions", "exchange,devices")
     assert done.exit_code == 0, done.output
     assert "n1\tanswered\tpassed\tnot asked\tpassed\tnot asked\tnot asked\t" in done.output
-    asked = fleet.calls("n1", "enroot")[1]
+    unpacked = fleet.calls("n1", "enroot")[0]
+    assert unpacked[:2] == ["create", "--name=image"], "as Pyxis does: a node has no squashfuse"
+    asked = fleet.calls("n1", "enroot")[2]
     assert asked[asked.index("--questions") + 1] == "devices,exchange"
     bad = said(fleet, "n1", "--env", "A", "--questions", "devices,bandwidth")
     assert isinstance(bad.exception, BadInput)

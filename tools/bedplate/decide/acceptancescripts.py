@@ -156,6 +156,7 @@ class Enroot:
     """The node's own Enroot in a unit of systemd, from the artifact, without the scheduler."""
 
     name = "enroot"
+    ROOT = "image"  # what it calls the unpacked one
 
     def submit(self, work: Work) -> str:
         """Prints the name of the unit, which ends with everything that it started."""
@@ -177,28 +178,34 @@ echo {quote(unit)}
 """
 
     def job(self, work: Work) -> str:
-        """The data where none was given, then the questions; how they ended, last."""
+        """The image unpacked, the data where none was given, then the questions; how they ended, last."""
         run = f"{work.folder}/run:{work.profile.run}"
         make = ""
         if work.data is None:
             make = f"{self._step(work, f'{work.data_folder}:{work.profile.data}')} "
             make += f"{PROGRAM} material {quote(work.profile.data)} && "
         asked = f"{self._step(work, f'{work.data_folder}:{work.profile.data}:ro', run)} {joined(work.words)}"
-        # Its directories are this job's: those of users are made by Slurm's prologs.
-        places = " ".join(f"ENROOT_{name}_PATH={quote(work.folder)}/enroot" for name in ("RUNTIME", "DATA", "CACHE"))
+        # Its directories are this job's: those of users are made by Slurm's prologs. Each its own: Enroot lays a tmpfs
+        # over that of the runtime (runtime::_start of src/runtime.sh).
+        places = " ".join(
+            f"ENROOT_{name}_PATH={quote(work.folder)}/enroot/{name.lower()}" for name in ("RUNTIME", "DATA", "CACHE")
+        )
+        # As Pyxis does: a squashfs is only started as it is with squashfuse, which Enroot's package merely suggests.
+        unpack = joined(["enroot", "create", f"--name={self.ROOT}", work.image])
         return f"""export {places}
 exec > {quote(work.folder)}/job.txt 2>&1
-{make}{asked}
+{unpack} && {make}{asked}
 echo $? > {quote(work.folder)}/ended.part
+rm -rf {quote(work.folder)}/enroot
 mv {quote(work.folder)}/ended.part {quote(work.folder)}/ended
 """
 
-    @staticmethod
-    def _step(work: Work, *mounts: str) -> str:
+    @classmethod
+    def _step(cls, work: Work, *mounts: str) -> str:
         words = ["enroot", "start", f"--rc={work.folder}/rc"]
         words += ["--env=NVIDIA_VISIBLE_DEVICES=all"] if work.profile.kind == "gpu" else []
         words += [f"--mount={_fstab(mount)}" for mount in (*mounts, *work.mounts)]
-        return joined([*words, work.image])
+        return joined([*words, cls.ROOT])
 
     def look(self, work: Work, handle: str) -> str:
         """Prints one word of this module and a reason; then the last line that the program said."""
@@ -218,7 +225,8 @@ fi
         return f"systemctl stop {quote(handle)}\n"
 
     def collect(self, work: Work) -> str:
-        return _collect(work)
+        """The unpacked image goes also where the job was ended: 25 GB that nobody looks at."""
+        return f"rm -rf {quote(work.folder)}/enroot\n" + _collect(work)
 
 
 def _fstab(mount: str) -> str:
