@@ -13,7 +13,6 @@ from bedplate.decide.buildrecord import record_text
 from bedplate.decide.distribution.keep import known_manifests
 from bedplate.ledger.store import Ledger
 from bedplate.model.event import Draft, Event
-from bedplate.model.faults import Refused
 from bedplate.sources.imagestore import Image
 from bedplate.sources.site import Site, open_site
 from unit.image_nodes import record
@@ -107,8 +106,18 @@ def test_beside_a_needed_image_that_is_damaged_nothing_is_removed(site: Site) ->
     kept, old = mirrored(site, "kept", "new"), mirrored(site, "old", "old")
     recorded(site, kept)
     mirror.store(site).path(kept.manifest.digest).write_bytes(b"rot")
-    with pytest.raises(Refused, match="nothing was removed"):
-        collect_mirror(site, remove=True)
+    found = collect_mirror(site, remove=True)
+    assert found.files == ()
+    assert "left alone: " in found.why
+    assert "nothing was removed" in found.why
+    assert mirror.store(site).image(old.manifest.digest)
+
+
+def test_beside_a_record_that_cannot_be_read_nothing_is_removed(site: Site) -> None:
+    old = mirrored(site, "old", "old")
+    (site.builds_path / "lab-small.json").write_text("{")
+    found = collect_mirror(site, remove=True)
+    assert (found.files, "lab-small.json:1: no JSON" in found.why) == ((), True)
     assert mirror.store(site).image(old.manifest.digest)
 
 

@@ -11,23 +11,25 @@ from bedplate.decide.distribution.keep import LOCKED, kept, known_manifests
 from bedplate.ledger import projection
 from bedplate.ledger.store import Ledger
 from bedplate.model.event import Draft
+from bedplate.model.faults import BadInput, Refused
 from bedplate.sources.site import Site
 
 NAME = "mirror"
 
 
 def collect_mirror(site: Site, *, remove: bool) -> Collected:
-    """Look at the mirror; remove what is not needed.
+    """Look at the mirror; remove what is not needed. A record, lock or needed image that is damaged: it is left alone.
 
-    Raises:
-        Refused: an image that is needed is damaged.
-        BadInput: a record or lock cannot be read.
+    That is no error of the call: what became of the nodes' images before is told with it.
     """
-    needed, unknown = _needed(site)
-    if unknown:
-        return Collected(NAME, why=f"left alone: {'; '.join(unknown)}")
     does = "removed" if remove else "would remove"
-    found = mirror.store(site).collect(needed, remove=remove)
+    try:
+        needed, unknown = _needed(site)
+        if unknown:
+            return Collected(NAME, why=f"left alone: {'; '.join(unknown)}")
+        found = mirror.store(site).collect(needed, remove=remove)
+    except (BadInput, Refused) as fault:
+        return Collected(NAME, why=f"left alone: {fault}")
     row = Collected(NAME, tuple(File(path.name, size, does, "") for path, size in found))
     if row.freed:
         body = {"removed": [file.name for file in row.files], "freed": row.freed}
