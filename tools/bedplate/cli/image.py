@@ -18,6 +18,7 @@ from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.decide.buildrecord import Beside, BuildRecord, Source, Stage
 from bedplate.decide.images import lint as lints
 from bedplate.decide.images import uri as names
+from bedplate.decide.images.recipe import Recipe
 from bedplate.decide.images.rules import all_rules
 from bedplate.decide.reference import Reference
 from bedplate.model.faults import BadInput, DifferencesFound, Fault, NodesFailed, Refused
@@ -233,13 +234,8 @@ def lint(  # noqa: PLR0917  click's order
     folders = [_folder(root, word) for word in directories or open_site(root).image_definitions()]
     if not folders:
         raise BadInput(f"{shown(root)}: no definition of an image (name a directory)")
-    recipes = [
-        recipe
-        for folder in folders
-        for recipe in definition.recipes(
-            folder, shown=shown(folder), dockerfile=dockerfile, target=target, upstream=checkout
-        )
-    ]
+    read = partial(definition.recipes, dockerfile=dockerfile, target=target, upstream=checkout)
+    recipes = _recipes(folders, read)
     found = lints.lint(recipes)
     left = lints.accepted(found, accept)
     dropped = len(found) - len(left)
@@ -252,6 +248,26 @@ def lint(  # noqa: PLR0917  click's order
         said = f"{len(left)} finding{'s' if len(left) != 1 else ''} in {', '.join(recipe.file for recipe in recipes)}"
         click.echo(said + (f", {dropped} accepted" if dropped else ""), err=bool(left))
     return BadInput.exit_code if left else 0
+
+
+def _recipes(folders: list[Path], read: Callable[..., list[Recipe]]) -> list[Recipe]:
+    """The recipes of all directories.
+
+    Raises:
+        BadInput: every fault of every one of them.
+    """
+    recipes: list[Recipe] = []
+    faults: list[Fault] = []
+    for folder in folders:
+        try:
+            recipes += read(folder, shown=shown(folder))
+        except BadInput as fault:
+            if not fault.faults:
+                raise
+            faults += fault.faults
+    if faults:
+        raise BadInput(faults)
+    return recipes
 
 
 def _folder(root: Path, word: str) -> Path:
