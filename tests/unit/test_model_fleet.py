@@ -207,6 +207,16 @@ FLEET_KEYS = [
         ['fleet.yml:3: ledger: "ledger.sqlite3" is no ledger address (for example sqlite:///ledger.sqlite3)'],
     ),
     (
+        "sqlite:///ledger.sqlite3",
+        "postgresql://ctl:Tr0ub4dor@db.example/bedplate",
+        ["fleet.yml:3: ledger: the address has a password in it (put it into ~/.pgpass: docs/ledger.md)"],
+    ),
+    (
+        "sqlite:///ledger.sqlite3",
+        "postgresql://ctl@db.example/bedplate?password=Tr0ub4dor",
+        ["fleet.yml:3: ledger: the address has a password in it (put it into ~/.pgpass: docs/ledger.md)"],
+    ),
+    (
         '"n[1-6]"',
         '"n[1-6"',
         [

@@ -31,6 +31,7 @@ _WORD = re.compile(r"[a-z][a-z0-9_]*")  # becomes part of an Ansible group's nam
 _SERIAL = re.compile(r"[\x21-\x7e]+")
 _DISK_SERIAL = re.compile(r"[A-Za-z0-9._-]{4,64}")  # nothing that a glob reads otherwise; shorter ones fit others too
 _LEDGER = re.compile(r"[a-z][a-z0-9+]*://.*")
+_PASSWORD = re.compile(r"://[^/?#]*:[^/?#]*@|[?&]password=")  # of a database, in its address
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,8 @@ def _rack_list(value: str) -> str:
 def _ledger(value: str) -> str:
     if not _LEDGER.fullmatch(value):
         raise wrong(f'"{value}" is no ledger address', "for example sqlite:///ledger.sqlite3")
+    if _PASSWORD.search(value):  # this file is kept with the ledger, and goes out with its exports
+        raise wrong("the address has a password in it", "put it into ~/.pgpass: docs/ledger.md")
     return value
 
 
