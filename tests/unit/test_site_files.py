@@ -15,7 +15,7 @@ from bedplate.ledger.store import Ledger
 from bedplate.model.event import Draft
 from bedplate.model.faults import BadInput
 from bedplate.sources.site import Site, open_site
-from unit.lock_sample import digest, parsed
+from unit.lock_sample import digest, document, parsed, set_at
 from unit.site_sample import replace_in, write_site
 
 LOCK = parsed()
@@ -85,14 +85,33 @@ def test_what_is_there_with_other_bytes_is_left_and_named_unless_it_is_to_be_rep
     (site.root / "images/a/Dockerfile").unlink()
     said = ask(site.root, "recover", "A", "--json")
     assert said.return_value == 5
-    document = json.loads(said.stdout)
-    became = {one["path"]: one["became"] for one in document["environments"]["A"]}
-    assert document["differ"] == ["environments/A.yml"]
+    told = json.loads(said.stdout)
+    became = {one["path"]: one["became"] for one in told["environments"]["A"]}
+    assert told["differ"] == ["environments/A.yml"]
     assert became["images/a/Dockerfile"] == "written"
     assert became["fleet.yml"] == "there already"
     assert path.read_text() == "mine\n"
     assert "environments/A.yml: replaced" in ask(site.root, "recover", "A", "--replace").stdout
     assert path.read_text() != "mine\n"
+
+
+def test_of_a_file_that_several_environments_have_the_one_that_was_kept_last_is_written(site: Site) -> None:
+    text = site.environment_path("A").read_text()
+    site.environment_path("B").write_text(text.replace("environment: A", "environment: B"))
+    other = parsed(set_at(document(), "environment", "B"))
+    shared = site.model_path("lab-gpu8")
+    shared.write_text(shared.read_text() + "# measured again\n")
+    newest = shared.read_bytes()
+    changed = open_site(site.root)
+    locks.write(changed, other)
+    sitefiles.keep(changed, other)
+    shared.unlink()
+    for words in (("recover",), ("recover", "--replace"), ("recover", "B", "A")):
+        said = ask(site.root, *words)
+        assert said.return_value == 0, said.output
+        assert shared.read_bytes() == newest
+        assert "B: models/lab-gpu8.yml: " in said.stdout
+        assert "A: environments/A.yml: there already" in said.stdout
 
 
 def test_a_damaged_file_of_the_store_is_never_written_back(site: Site) -> None:

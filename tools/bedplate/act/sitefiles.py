@@ -71,7 +71,8 @@ def keep(site: Site, lock: LockDocument) -> Event | None:
 def recover(site: Site, names: tuple[str, ...], *, replace: bool) -> dict[str, list[Recovered]]:
     """Write back the files of environments, their locks and the build records of their images; no names: of all.
 
-    What is there with other bytes is left, unless it is to be replaced.
+    What is there with other bytes is left, unless it is to be replaced. Of a file that several have, as fleet.yml, the
+    one is written that was kept last.
 
     Raises:
         BadInput: the ledger does not have an environment, or not its files; the store lacks a file.
@@ -86,19 +87,26 @@ def recover(site: Site, names: tuple[str, ...], *, replace: bool) -> dict[str, l
             "(where the files still are: bedplate lock NAME keeps them)"
         )
     store = FileStore(site.ledger_files_path)
-    found: dict[str, list[Recovered]] = {}
+    whole: dict[str, dict[str, tuple[bytes, bool]]] = {}
+    latest: dict[str, tuple[int, str]] = {}  # path -> event that named it last, and the lock that it is of
     for lock in locks:
         event, record = kept[lock.name], records[lock.name]
         assert event is not None  # noqa: S101  refused above
-        whole = {one.path: (store.get(one.sha256).read_bytes(), one.executable) for one in files_of(event)}
-        whole[str(site.lock_path(lock.name).relative_to(site.root))] = lock_text(lock.document).encode(), False
+        files = {one.path: (store.get(one.sha256).read_bytes(), one.executable) for one in files_of(event)}
+        files[str(site.lock_path(lock.name).relative_to(site.root))] = lock_text(lock.document).encode(), False
         if record is not None:
-            whole[f"builds/{record.name}.json"] = record_text(record).encode(), False
-        found[lock.name] = [
+            files[f"builds/{record.name}.json"] = record_text(record).encode(), False
+        whole[lock.name] = files
+        for path in files:
+            latest[path] = max(latest.get(path, (0, "")), (event.id, lock.name))
+    return {
+        name: [
             Recovered(path, _put(site.root / path, data, executable=runs, replace=replace))
-            for path, (data, runs) in whole.items()
+            for path, (data, runs) in files.items()
+            if latest[path][1] == name
         ]
-    return found
+        for name, files in whole.items()
+    }
 
 
 def begin(root: Path, export: Path, files: Path) -> list[str]:
