@@ -462,6 +462,13 @@ def test_a_lock_that_would_replace_what_upstreams_lock_installed_is_told_with_th
     assert extended(needs, "") == extended(needs, "[[[") == []
 
 
+def test_what_comes_with_an_extra_that_somebody_needs_is_judged_too() -> None:
+    extras = '\n[package.optional-dependencies]\nhttp = [{ name = "aiohttp" }]\ns3 = [{ name = "boto3" }]\n'
+    own = ROOT.replace('"torch" }', '"fsspec", extra = ["http"] }') + packages_of(aiohttp="4", boto3="2", fsspec="1")
+    (told,) = extended(own.replace("version = 1\n", "") + extras, packages_of(aiohttp="3", boto3="1", fsspec="1"))
+    assert "aiohttp 4 would replace the 3" in told
+
+
 def test_a_package_that_upstream_locks_in_two_versions_is_not_judged() -> None:
     two = packages_of(filelock="3") + '[[package]]\nname = "filelock"\nversion = "2"\n'
     assert extended(packages_of(filelock="4"), two) == []

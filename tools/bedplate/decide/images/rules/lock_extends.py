@@ -35,18 +35,23 @@ def _check(recipe: Recipe) -> Iterator[Fault]:
 
 
 def _installed(recipe: Recipe) -> Mapping[str, str]:
-    """What the project needs, and what that needs; not groups and extras. All of the lock where no project is in it."""
+    """What the project needs, and what that needs with its extras; not the project's own groups and extras.
+
+    All of the lock where no project is in it.
+    """
     packages = {normal(str(package["name"])): package for package in recipe.locked}
     own = [name for name, package in packages.items() if _is_project(package)]
-    wanted, found = (own or list(packages)), set[str]()
+    wanted, found = [(name, "") for name in own or packages], set[tuple[str, str]]()
     while wanted:
-        name = wanted.pop()
-        if name in found or name not in packages:
+        name, extra = wanted.pop()
+        if (name, extra) in found or name not in packages:
             continue
-        found.add(name)
-        needs = packages[name].get("dependencies", [])
-        wanted += [normal(str(each["name"])) for each in needs if isinstance(each, dict) and "name" in each]
-    return {name: str(packages[name].get("version", "")) for name in found - set(own)}
+        found.add((name, extra))
+        of = packages[name]
+        for need in of.get("optional-dependencies", {}).get(extra, []) if extra else of.get("dependencies", []):
+            if isinstance(need, dict) and "name" in need:
+                wanted += [(normal(str(need["name"])), part) for part in ("", *need.get("extra", ()))]
+    return {name: str(packages[name].get("version", "")) for name, _ in found if name not in own}
 
 
 def _is_project(package: Mapping[str, object]) -> bool:
