@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -267,6 +269,19 @@ def test_some_questions_are_a_look_at_a_node_and_no_acceptance_and_a_failed_one_
     (started,) = fleet.calls("n1", "systemd-run")
     assert "--property=LimitMEMLOCK=infinity" in started
     assert f"--unit={'bedplate-accept-' + str(told['n1'].body['id'])}" in started
+
+
+@pytest.mark.slow
+def test_what_a_controller_that_was_killed_left_running_is_ended_first(fleet: Fleet) -> None:
+    node = fleet.roots["n1"]
+    left = node / "acceptance" / "n1-20260101T000000.000000" / "enroot" / "data"
+    left.mkdir(parents=True)
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as orphan:
+        (node / "unit").write_text(str(orphan.pid))
+        assert fleet.ask("n1", engine="enroot", questions=RETURN)["n1"].verdict == PASSED
+        assert fleet.calls("n1", "systemctl")[0] == ["stop", "bedplate-accept-*"]
+        assert orphan.wait(timeout=60) == -signal.SIGKILL, "two at once share the GPUs"
+    assert not left.exists()
 
 
 @pytest.mark.slow

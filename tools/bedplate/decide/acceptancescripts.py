@@ -166,7 +166,11 @@ class Enroot:
             "--property=LimitMEMLOCK=infinity", "--property=LimitSTACK=67108864",
             *([f"--uid={work.user}"] if work.user else []), *work.options, "sh", f"{work.folder}/job.sh",
         ]  # fmt: skip
+        # One of a controller that was killed has nobody who ends it, and has the GPUs until its time is up.
         return f"""set -eu
+umask 022
+systemctl stop 'bedplate-accept-*' 2> /dev/null || :
+rm -rf {quote(work.place)}/*/enroot
 cd {quote(work.folder)}
 printf '#!/bin/sh\nexec "$@"\n' > rc
 cat > job.sh <<'JOB'
