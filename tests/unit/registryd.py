@@ -5,14 +5,14 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from bedplate.sources.registry import DOCKER_MANIFEST
+from bedplate.sources.registry import DOCKER_MANIFEST, OCI_MANIFEST
 
 BASIC = "Basic " + base64.b64encode(b"ci:se:cret").decode()  # passwords may hold colons
 TOKEN = "a-token-for-tests"
@@ -47,6 +47,13 @@ class Shelf:
         for reference in (digest, *tags):
             self.manifests[reference] = (media_type, raw)
         return digest
+
+    def put_image(self, *tags: str, architecture: str = "amd64", diff_ids: Sequence[str] = ()) -> str:
+        """A manifest with a configuration, and no layers that anybody could get."""
+        config = {"os": "linux", "architecture": architecture, "rootfs": {"diff_ids": list(diff_ids)}}
+        raw = json.dumps(config).encode()
+        body = {"schemaVersion": 2, "config": {"digest": self.put_blob(raw), "size": len(raw)}, "layers": []}
+        return self.put(body, OCI_MANIFEST, *tags)
 
     def put_blob(self, raw: bytes) -> str:
         digest = "sha256:" + hashlib.sha256(raw).hexdigest()

@@ -87,7 +87,7 @@ class Docker(Layered):
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with registry() as shelf:
         root = write_site(tmp_path / "site")
-        base = shelf.put({"schemaVersion": 2}, "application/vnd.oci.image.manifest.v1+json", "base")
+        base = shelf.put_image("base")
         text = (
             f"name: lab-small\nrepository: {shelf.address}/lab/small\n"
             f"base: {{reference: '{shelf.address}/base/debian', digest: '{base}'}}\nnetwork: none\n"

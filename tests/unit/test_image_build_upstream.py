@@ -73,7 +73,7 @@ def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
         install(monkeypatch, tools)
         registry_without_tls(monkeypatch)
         root = write_site(tmp_path / "site")
-        base = shelf.put({"schemaVersion": 2}, "application/vnd.oci.image.manifest.v1+json", "base")
+        base = shelf.put_image("base")
         (root / "images/a/image.yml").write_text(
             f"""\
 name: lab-train:mc0.19.2

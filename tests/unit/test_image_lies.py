@@ -65,7 +65,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
     with registry() as shelf:
         tools = install(monkeypatch)
         root = write_site(tmp_path / "site")
-        base = shelf.put({"schemaVersion": 2}, "application/vnd.oci.image.manifest.v1+json", "base")
+        base = shelf.put_image("base")
         (root / "images/a/image.yml").write_text(
             f"name: lab-small\nrepository: {shelf.address}/lab/small\n"
             f"base: {{reference: '{shelf.address}/base/debian', digest: '{base}'}}\narguments: {{GREETING: hello}}\n"

@@ -155,7 +155,7 @@ def test_a_file_that_is_larger_than_any_of_its_kind_is_refused(tmp_path: Path) -
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with registry() as shelf:
         root = write_site(tmp_path / "site")
-        base = shelf.put({"schemaVersion": 2}, "application/vnd.oci.image.manifest.v1+json", "base")
+        base = shelf.put_image("base")
         text = DEFINITION.replace("registry.lab:5443", shelf.address).replace(digest("7"), base)
         (root / "images/a/image.yml").write_text(text + EXPECTS)
         registry_without_tls(monkeypatch)

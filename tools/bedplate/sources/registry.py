@@ -204,6 +204,32 @@ class Registry:
             )
         return found.digest, self.manifest(repository, fitting[0])
 
+    def config(self, repository: str, manifest: Manifest) -> Mapping[str, Any]:
+        """The configuration that a manifest names.
+
+        Raises:
+            NotFound, WrongBytes, Unreachable, Unauthorised: see the classes.
+        """
+        blob = manifest.config
+        asked = self._asked(repository, blob.digest)
+        answer = self._connection.ask(repository, f"blobs/{blob.digest}")
+        if answer.status == HTTPStatus.NOT_FOUND:
+            raise NotFound(f"{asked}: the registry has the manifest, and not this blob of it (push it again)")
+        if answer.status != HTTPStatus.OK:
+            raise Unreachable(f"{asked}: the registry answered {answer.status}{answer.said} (try again later)")
+        if sha256(answer.raw) != blob.digest:
+            raise WrongBytes(
+                f"{asked}: the registry answered with the bytes of {sha256(answer.raw)}"
+                " (a damaged registry or cache: have it repaired, do not go on)"
+            )
+        try:
+            config = json.loads(answer.raw)
+        except (ValueError, RecursionError):
+            config = None
+        if not isinstance(config, dict):
+            raise WrongBytes(f"{asked}: is no configuration of an image")
+        return config
+
     def has_blob(self, repository: str, blob: Blob) -> bool:
         """Does the registry say that it has a blob, of the right size? Its word only: check_blob reads it.
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,12 @@ from bedplate.act.image.state import (
 )
 from bedplate.decide.buildrecord import Answer, Base, Beside, Builder, BuildRecord, Reproduced, Stage
 from bedplate.decide.dockerfile import dockerfile_faults
+from bedplate.decide.images.base import diff_ids, mixed_fault, platform, platform_fault, rewritten
 from bedplate.decide.images.provenance import statement
 from bedplate.decide.images.sbom import bill
 from bedplate.decide.reference import parse_reference
-from bedplate.model.faults import BadInput, BedplateError, Fault
-from bedplate.sources.registry import Manifest, Registry
+from bedplate.model.faults import BadInput, Fault, Refused
+from bedplate.sources.registry import Registry
 from bedplate.sources.site import Site, shown
 
 UNREPRODUCED = Reproduced(Answer.NOT_TRIED)
@@ -98,9 +99,8 @@ class _Build:
         self.programs = worker.builder()
         if want.image.contexts:
             self.programs = replace(self.programs, programs={**self.programs.programs, "git": version("git")})
-        base = parse_reference(want.image.base_reference)
-        # Asked here as well: a builder's own message would be a page, and would not say what to do.
-        self.base = Registry(base.host).manifest(base.path, want.image.base_digest)
+        self.architecture = _architecture(site, want)
+        self.base = _base(want, self.architecture)
 
     def keep(self, place: Path) -> BuildRecord:
         """Build, and keep image and record."""
@@ -115,6 +115,12 @@ class _Build:
             paths = Paths(work, log)
             own = self.worker.build(inputs.order, paths)
             found = found_in(paths.image, image, inputs)
+            if found.platform != f"linux/{self.architecture}":
+                what = f"the built image is for {found.platform}, the machines of {self.want.environment} are not"
+                raise Refused(f"{what} (build where they are {self.architecture}, it is not kept)")
+            if inputs.on_base and (other := rewritten(self.base.diff_ids, found.diff_ids)):
+                self.say(other)
+                inputs = replace(inputs, open_inputs=(*inputs.open_inputs, other))
             record = self._record(paths.image, inputs, found, log)
             told: dict[str, Any] = {"builders_own": json.loads(own)} if own else {}
             came = statement(
@@ -152,12 +158,7 @@ class _Build:
             name=image.name,
             definition_sha256=self.want.definition_sha256,
             repository=image.repository,
-            base=Base(
-                image.base_reference,
-                image.base_digest,
-                platform_manifest(self.base, found.platform),
-                self.base.digest if self.base.is_index else None,
-            ),
+            base=Base(image.base_reference, image.base_digest, self.base.manifest_digest, self.base.index_digest),
             builder=self.programs,
             index_digest=None,
             manifest_digest=digest_of(built) or "",
@@ -177,20 +178,42 @@ class _Build:
         )
 
 
-def platform_manifest(base: Manifest, platform: str) -> str:
-    """The digest of a platform's manifest: out of an index, or of the manifest itself.
+@dataclass(frozen=True)
+class _Below:
+    """The base as its registry has it; index_digest: None where the manifest itself is pinned."""
+
+    manifest_digest: str
+    index_digest: str | None
+    diff_ids: tuple[str, ...]
+
+
+def _architecture(site: Site, want: Asked) -> str:
+    """The one that all machines of the environment have.
 
     Raises:
-        BedplateError: the index has none for it.
+        BadInput: they have several, or the fleet cannot be read.
     """
-    if not base.is_index:
-        return base.digest
-    system, _, architecture = platform.partition("/")
-    for entry in base.body.get("manifests", ()):
-        said = entry.get("platform", {})
-        if (said.get("os"), said.get("architecture")) == (system, architecture):
-            return str(entry["digest"])
-    raise BedplateError(f"the base {base.digest} has no image for {platform}, and one was built: look at the registry")
+    kinds = site.environment(want.environment).kinds
+    found = {site.fleet.kinds[kind].architecture for kind in kinds if kind in site.fleet.kinds}
+    if len(found) != 1:
+        raise BadInput([mixed_fault(want.image, want.environment, found)])
+    return found.pop()
+
+
+def _base(want: Asked, architecture: str) -> _Below:
+    """The base, asked for before its builder does: that one's message would be a page, and would not say what to do.
+
+    Raises:
+        BadInput: it is for other machines.
+        RegistryFault: its registry does not have it, or gives something else.
+    """
+    image, where = want.image, parse_reference(want.image.base_reference)
+    registry = Registry(where.host)
+    index_digest, manifest = registry.platform(where.path, image.base_digest, architecture)
+    config = registry.config(where.path, manifest)
+    if wrong := platform_fault(image, want.environment, platform(config), f"linux/{architecture}"):
+        raise BadInput([wrong])
+    return _Below(manifest.digest, index_digest, diff_ids(config))
 
 
 def _check_definition(site: Site, want: Asked) -> None:

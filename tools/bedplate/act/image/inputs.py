@@ -15,6 +15,7 @@ from bedplate.act.builders.builder import Dockerfile, Order
 from bedplate.act.image.state import Asked
 from bedplate.act.image.wheels import wheels
 from bedplate.decide.buildrecord import Source, Step, Wheel
+from bedplate.decide.images.base import stands_on_base
 from bedplate.decide.images.lint import lint
 from bedplate.decide.images.recipe import Commits, Recipe, Role, froms
 from bedplate.decide.images.rule import Finding
@@ -41,6 +42,7 @@ class Inputs:
 
     code: path in the image -> git's hash of the file that must be there. built_from: the file that names every commit,
     empty where there is none. labels: of the image. open_inputs: what the recipe does not pin, a sentence each.
+    on_base: whether the image has the base's layers below its own.
     """
 
     order: Order
@@ -52,6 +54,7 @@ class Inputs:
     built_from: bytes
     labels: Mapping[str, str]
     open_inputs: tuple[str, ...]
+    on_base: bool
     wheels: tuple[Wheel, ...] = ()
 
 
@@ -80,7 +83,8 @@ def gathered(
     sources = [_source(image, index, cache, work, log) for index, _ in image.sources]
     built_from = _built_from(image, stage, sources)
     found = _findings(site, want, stage)
-    dockerfiles = [_upstream_dockerfile(image, stage, found[1])] if stage and found[1] else []
+    theirs = next((recipe for recipe in found[1] if recipe.role is Role.UPSTREAM), None)
+    dockerfiles = [_upstream_dockerfile(image, stage, theirs)] if stage and theirs else []
     dockerfiles.append(_own_dockerfile(want, [stage, *sources] if stage else sources, built_from, work))
     base = f"{image.base_reference}@{image.base_digest}"
     up = stage.source if stage else None
@@ -96,6 +100,7 @@ def gathered(
         built_from=built_from,
         labels=dockerfiles[-1].labels,
         open_inputs=tuple(str(finding) for finding in found[0]),
+        on_base=stands_on_base(found[1]),
         wheels=wheels(want.files.files, stage.folder if stage else None, given_wheels),
     )
 
@@ -160,8 +165,8 @@ def _names(source: Source) -> dict[str, str | None]:
     }  # fmt: skip
 
 
-def _findings(site: Site, want: Asked, stage: _Taken | None) -> tuple[list[Finding], Recipe | None]:
-    """What the whole recipe leaves open, and the upstream's part of it.
+def _findings(site: Site, want: Asked, stage: _Taken | None) -> tuple[list[Finding], list[Recipe]]:
+    """What the whole recipe leaves open, and the parts of it.
 
     Raises:
         BadInput: something of it is the definition's to put right.
@@ -169,12 +174,11 @@ def _findings(site: Site, want: Asked, stage: _Taken | None) -> tuple[list[Findi
     folder = site.image_path(want.definition)
     said = Commits(f"{stage.source.repository}", stage.source.head, stage.source.commit) if stage else None
     read = recipes(folder, shown=shown(folder), upstream=stage.folder if stage else None, commits=said)
-    theirs = next((recipe for recipe in read if recipe.role is Role.UPSTREAM), None)
     found = lint(read)
     own = {recipe.file for recipe in read if recipe.role is Role.OWN}
     if wrong := [each.fault for each in found if each.rule in _REFUSED and each.fault.file not in own]:
         raise BadInput(wrong)
-    return found, theirs
+    return found, read
 
 
 def _upstream_dockerfile(image: ImageDefinition, stage: _Taken, recipe: Recipe) -> Dockerfile:
