@@ -143,6 +143,16 @@ def test_an_empty_directory_and_an_export_without_a_fleet_are_no_site(tmp_path: 
     assert not (tmp_path / "new").exists()
 
 
+def test_nodes_of_somebody_else_are_no_place_for_an_export(site: Site, tmp_path: Path) -> None:
+    export, store = exported(site, tmp_path)
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / "nodes.csv").write_text("mine\n")
+    with pytest.raises(BadInput, match=r"new: has nodes.csv with other bytes \(import into an empty directory\)"):
+        ask(new, "import", export, "--files", store)
+    assert [path.name for path in new.iterdir()] == ["nodes.csv"]
+
+
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "secrets/munge.key", "a/../../b", "", "ledger-files/aa/b"])
 def test_no_file_outside_a_site_and_no_secret_is_one_of_its_files(site: Site, path: str) -> None:
     assert not belongs(path)

@@ -113,7 +113,7 @@ def begin(root: Path, export: Path, files: Path) -> list[str]:
     """Write fleet and nodes of an export into an empty directory: with them it is a site that the rest goes into.
 
     Raises:
-        BadInput: the export is damaged, or has none; the folder of files lacks them.
+        BadInput: the export is damaged, or has none; the folder of files lacks them; others are there.
     """
     if damage := examine(export).damage:
         raise BadInput(f"{export}: damaged: {damage[0]} (all of it: bedplate ledger import --check {export})")
@@ -122,10 +122,13 @@ def begin(root: Path, export: Path, files: Path) -> list[str]:
     there = {} if event is None else {one.path: one.sha256 for one in files_of(event)}
     if not there.keys() >= set(ALWAYS):
         raise BadInput(f"{root}: no site, and {export} has no fleet.yml of one (write it first: docs/site.md)")
-    root.mkdir(parents=True, exist_ok=True)
     store = FileStore(files)
-    for path in ALWAYS:
-        _put(root / path, store.get(there[path]).read_bytes(), executable=False, replace=False)
+    whole = {path: store.get(there[path]).read_bytes() for path in ALWAYS}
+    if other := [path for path, data in whole.items() if (root / path).exists() and (root / path).read_bytes() != data]:
+        raise BadInput(f"{root}: has {', '.join(other)} with other bytes (import into an empty directory)")
+    root.mkdir(parents=True, exist_ok=True)
+    for path, data in whole.items():
+        _put(root / path, data, executable=False, replace=False)
     return list(ALWAYS)
 
 
