@@ -1,8 +1,10 @@
 """Which environments read a checkpoint: by what is known, by trying it, and never by not knowing."""
 
 import json
+import pickle
 import shutil
 import sys
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -166,6 +168,37 @@ def test_what_the_optimizer_was_sharded_by_is_shown() -> None:
     """dp_reshardable, the default: another number of replicas may load it, another tensor or pipeline size may not."""
     for path in (OLD, NEW):
         assert inspect(path).written_by["content distrib_optim_sharding_type"] == "dp_reshardable"
+
+
+def resaved(path: Path, content: dict[str, Any] | None) -> Path:
+    """A copy of a checkpoint whose common state says something else of its content, or nothing."""
+    shutil.copytree(OLD, path)
+    state = {"iteration": 7, "checkpoint_version": 3.0} | ({"content_metadata": content} if content else {})
+    with zipfile.ZipFile(OLD / "common.pt") as old, zipfile.ZipFile(path / "common.pt", "w") as new:
+        for name in old.namelist():
+            pickled = pickle.dumps(state, protocol=2) if name.endswith("/data.pkl") else old.read(name)
+            new.writestr(name, pickled)
+    return path
+
+
+def test_a_checkpoint_without_content_metadata_is_shown_as_that_and_not_known_to_later_releases(tmp_path: Path) -> None:
+    """Megatron-Bridge#4828: what read it took None for a dictionary, and ended with a TypeError."""
+    found = inspect(resaved(tmp_path / "old", None))
+    assert found.whole, found.faults
+    assert not [name for name in found.written_by if name.startswith("content ")]
+    verdict = by_files(found, Stack("0.18.2", TORCH), all_changes())
+    assert verdict.answer is Answer.UNKNOWN
+    assert "may be flattened (saved until 0.14)" in " ".join(verdict.reasons)
+    assert "--level load" in verdict.remedy
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_whether_local_shards_were_saved_one_by_one_is_shown(tmp_path: Path, single: bool) -> None:
+    """Model-Optimizer#431: the default is another one since 0.15, and so is what lies in the files."""
+    content = {"distrib_optim_sharding_type": "dp_reshardable", "singleton_local_shards": single}
+    found = inspect(resaved(tmp_path / "saved", content))
+    assert found.written_by["content singleton_local_shards"] == str(single)
+    assert by_files(found, Stack("0.18.2", TORCH), all_changes()).answer is Answer.YES
 
 
 def test_every_change_says_where_it_is_known_from() -> None:
