@@ -9,20 +9,23 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from bedplate.act import checkpointtiny
 from bedplate.act.imagepython import Mount, NotHere, image_python
 from bedplate.act.rollout import Readiness
 from bedplate.cli.main import bedplate
 from bedplate.decide import checkpointmatrix as decide
 from bedplate.decide.checkpointchanges import all_changes
 from bedplate.decide.checkpointmatrix import Pair
+from bedplate.decide.checkpointreadable import by_loading
 from bedplate.decide.lockdoc import LockDocument, lock_text, parse_lock
 from bedplate.ledger.store import Ledger
-from bedplate.model.checkpoint import Answer
+from bedplate.model.checkpoint import Answer, Stack
 from bedplate.model.event import Draft, Event
 from bedplate.model.faults import BadInput, Refused
 from bedplate.sources.site import Site, open_site
@@ -278,6 +281,76 @@ def test_a_plan_says_what_a_promotion_loses_before_anything_is_touched(
     assert f"roll back to A: A cannot read the checkpoints of B: {COMMON_FILE}" in " ".join(said.split())
     found = json.loads(ran(site, "plan", "B", "--json").output)["checkpoints"]
     assert len(found) == 1
+
+
+# --- what counts as read
+
+
+class Numbers:
+    """Stand-in for a tensor, as far as the tiny checkpoint uses one."""
+
+    def __init__(self, *values: float) -> None:
+        self.values = values
+
+    def reshape(self, *_: int) -> "Numbers":
+        return self
+
+    def __truediv__(self, by: float) -> "Numbers":
+        return Numbers(*(value / by for value in self.values))
+
+    def numel(self) -> int:
+        return len(self.values)
+
+    def element_size(self) -> int:
+        return 4
+
+
+class Torch:
+    bfloat16 = uint8 = None
+
+    @staticmethod
+    def arange(count: float, dtype: object = None) -> Numbers:  # noqa: ARG004  torch's own
+        return Numbers(*range(int(count)))
+
+    @staticmethod
+    def ones(count: int, dtype: object = None) -> Numbers:  # noqa: ARG004
+        return Numbers(*[1] * count)
+
+    @staticmethod
+    def zeros_like(other: Numbers) -> Numbers:
+        return Numbers(*[0] * other.numel())
+
+    @staticmethod
+    def equal(one: Numbers, other: Numbers) -> bool:
+        return one.values == other.values
+
+
+class Lenient:
+    """Stand-in for dist_checkpointing: fills some keys, and leaves the others as they were initialised."""
+
+    def __init__(self, *filled: str) -> None:
+        self.filled, self.strict = filled, ""
+
+    def load(self, tree: dict[str, Any], _path: str, strict: str) -> dict[str, Any]:
+        self.strict = strict
+        saved = {**checkpointtiny._numbers(Torch), "rng_state": [checkpointtiny._state(Torch)]}
+        kept = {key: saved[key] if key in self.filled else value for key, value in tree.items()}
+        return {**kept, "rng_state": saved["rng_state"], "iteration": 7, "args": SimpleNamespace(num_layers=2)}
+
+
+def test_weights_that_a_load_left_as_they_were_initialised_are_not_read() -> None:
+    """Megatron-Bridge#6032: unexpected keys were logged, and the weights of the model were fresh ones."""
+    keys = ("model.weight", "model.bias", "optimizer.state.exp_avg.weight")
+    for filled in (keys, keys[1:], ()):
+        megatron: Any = object.__new__(checkpointtiny._Megatron)
+        megatron.checkpoints = checkpoints = Lenient(*filled)
+        megatron.tensor = SimpleNamespace(from_rank_offsets=lambda _key, value, **_: value)
+        megatron.object = lambda *_, **__: None
+        said = {"megatron_core": "0.18.2", "torch": TORCH, "unable": "", **megatron.load(Torch, "/saved")}
+        assert checkpoints.strict == "raise_all"
+        assert said["faults"] == [f"{key} has other numbers than were saved" for key in keys if key not in filled]
+        verdict = by_loading(said, Stack("0.18.2", TORCH))
+        assert verdict.answer is (Answer.YES if filled == keys else Answer.NO)
 
 
 # --- how the Python of an image is started
