@@ -26,6 +26,7 @@ from bedplate.decide.acceptance import (
     ANSWERED,
     FAILED,
     PASSED,
+    QUESTIONS,
     REFUSED,
     UNKNOWN,
     Answered,
@@ -34,6 +35,7 @@ from bedplate.decide.acceptance import (
     event,
     judged,
     read_profile,
+    refusal,
 )
 from bedplate.decide.lockdoc import lock_text
 from bedplate.ledger.store import Ledger
@@ -46,6 +48,7 @@ from unit import acceptance_node
 from unit.lock_sample import document, set_at
 from unit.site_sample import replace_in, write_site
 from unit.sshd import Sshd, run_with_sh, sshd
+from unit.story import A, Story
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("n1", "n2")
@@ -445,6 +448,30 @@ def test_the_worst_rank_is_the_number_of_a_check_and_none_is_lost() -> None:
     assert check(lost)["loss"] == "nan"
     unasked = {"check": "fused operators", "failed_ranks": [], "not_answered_ranks": [0], "ranks": [{}]}
     assert check(unasked)["passed"] is None
+
+
+@pytest.mark.parametrize(
+    ("told", "stands"),
+    [
+        ([], False),
+        ([(REFUSED, QUESTIONS)], True),
+        ([(REFUSED, RETURN), (ANSWERED, RETURN)], False),
+        ([(REFUSED, ("devices",)), (ANSWERED, RETURN)], False),
+        ([(REFUSED, QUESTIONS), (ANSWERED, RETURN)], True),
+        ([(REFUSED, None), (ANSWERED, RETURN)], True),
+        ([(REFUSED, QUESTIONS), (ACCEPTED, QUESTIONS)], False),
+        ([(ACCEPTED, QUESTIONS), (REFUSED, RETURN)], True),
+        ([(REFUSED, QUESTIONS), ("node.ticket", None)], False),
+        ([(REFUSED, RETURN), (ANSWERED, RETURN), (REFUSED, RETURN)], True),
+    ],
+)
+def test_a_refusal_stands_until_all_that_it_asked_is_answered_well(
+    told: list[tuple[str, tuple[str, ...] | None]], stands: bool
+) -> None:
+    story = Story()
+    for kind, asked in told:
+        story.tell(kind, ("node:n1",), A, {} if asked is None else {"asked": list(asked)})
+    assert (refusal(story.events) is not None) is stands
 
 
 def test_scripts_take_names_that_a_shell_would_split() -> None:

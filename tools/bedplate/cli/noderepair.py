@@ -17,7 +17,7 @@ from bedplate.act.rollout import LOCK_FILE
 from bedplate.act.slurm import slurm_of
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json
-from bedplate.decide.acceptance import KINDS as ACCEPTANCES
+from bedplate.decide.acceptance import ACCEPTED, ANSWERED, refusal
 from bedplate.decide.acceptance import REFUSED as NOT_ACCEPTED
 from bedplate.decide.fold import World
 from bedplate.decide.healthwatch import REPAIRED, TICKET
@@ -177,12 +177,11 @@ def return_(
 
 def _not_accepted(ledger: Ledger, name: str) -> list[str]:
     """That a training acceptance since the ticket refused it, where there was one."""
-    last = None
-    for event in ledger.events(kinds=(TICKET, *ACCEPTANCES), subject=f"node:{name}"):
-        last = event
-    if last is None or last.kind != NOT_ACCEPTED:
+    kinds = (TICKET, ACCEPTED, ANSWERED, NOT_ACCEPTED)
+    if refusal(ledger.events(kinds=kinds, subject=f"node:{name}")) is None:
         return []
-    return [f"its last acceptance refused it (bedplate node accept {name} --show)"]
+    look = f"bedplate node accept {name}"
+    return [f"its last acceptance refused it (look: {look} --show; ask again: {look} --engine enroot)"]
 
 
 @click.command("replace")

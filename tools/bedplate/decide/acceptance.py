@@ -275,3 +275,21 @@ def last(events: Iterable[Event]) -> Event | None:
         if each.kind in KINDS:
             found = each
     return found
+
+
+def refusal(events: Iterable[Event]) -> Event | None:
+    """The refusal of a node that stands: no acceptance after it, nor all that it had asked well answered since.
+
+    Of other kinds any event ends it: what a repair begins with, as whoever calls chooses them.
+    """
+    found = None
+    for each in events:
+        if each.kind == REFUSED:
+            found = each
+        elif each.kind != ANSWERED or (found and _asked(found) <= _asked(each)):
+            found = None
+    return found
+
+
+def _asked(event: Event) -> set[str]:
+    return set(event.body.get("asked", QUESTIONS))  # before there was a choice it was all of them
