@@ -1,16 +1,19 @@
 """What stands before a batch besides the budget: acceptance, windows, approvals, soak, deadlines, the plan shown."""
 
 import datetime
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from bedplate.act import controllerlock, rollout
 from bedplate.act import lock as locks
 from bedplate.act.rollout import Order, Session, plan_sha256
+from bedplate.cli.rollout import plan
 from bedplate.decide.acceptance import QUESTIONS, RETURNING
 from bedplate.decide.acceptancegate import acceptance_gate, node_engine, node_questions
 from bedplate.decide.admission import why_not_now
@@ -287,6 +290,16 @@ def test_a_kind_of_node_without_a_profile_is_refused_before_a_node_is_touched(
     (site.root / "acceptance").mkdir()
     (site.root / "acceptance/lab-gpu8.yml").write_text("name: x\n")
     assert opened(site, dry=True).readiness.questions == ("devices",)
+
+
+def test_a_plan_says_what_each_changed_node_answers(sim: Simulation) -> None:
+    site = with_policy(sim, "node_questions: [devices, exchange]")
+    (site.root / "acceptance").mkdir()
+    (site.root / "acceptance/lab-gpu8.yml").write_text("name: x\n")
+    said = CliRunner().invoke(plan, ["A"], obj=site.root, catch_exceptions=False).stdout
+    assert "each changed node answers before it returns: devices, exchange\n" in said
+    told = json.loads(CliRunner().invoke(plan, ["A", "--json"], obj=site.root, catch_exceptions=False).stdout)
+    assert told["node_questions"] == ["devices", "exchange"]
 
 
 # --- nodes that are left at once ------------------------------------------------------------------

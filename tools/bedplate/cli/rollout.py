@@ -154,7 +154,8 @@ class Prospect:
             "failure_budget": policy.failure_budget,
             "rules": [finding.as_dict() for finding in self.readiness.findings],
             "checkpoints": self.checkpoints(), "policy": policy.as_dict(), "plan_sha256": self.plan_sha256,
-            "acceptance": self.readiness.acceptance, "reboots": self.reboots(),
+            "acceptance": self.readiness.acceptance, "node_questions": list(self.readiness.questions),
+            "reboots": self.reboots(),
             "ways_back": [way.as_dict() for way in self.ways_back()],
         }  # fmt: skip
 
@@ -163,6 +164,8 @@ class Prospect:
             why = "; ".join(boot["reasons"]) or "none foreseen"
             yield f"{fold_names(boot['nodes'])} ({boot['kind']}): reboot: {why}"
         yield self.readiness.acceptance
+        if questions := self.readiness.questions:
+            yield f"each changed node answers before it returns: {', '.join(questions)}"
         for way in self.ways_back():
             yield from way.lines()
         yield from map(str, (*self.strays(), *self.readiness.findings, *self.checkpoints()))
