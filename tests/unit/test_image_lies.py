@@ -321,6 +321,33 @@ def test_enroot_imports_from_loopback_what_was_verified(pushed: Stand) -> None:
     assert json.loads((pushed.root / record.squashfs.path).with_suffix(".json").read_text())["importer"] == "enroot"
 
 
+def test_enroot_asks_loopback_itself_where_the_site_has_a_proxy(pushed: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy.invalid:3128")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")  # the registry of this test
+    seen: list[Mapping[str, str]] = []
+    whole = pushed.tools.import_
+
+    def spied(words: list[str], env: Mapping[str, str]) -> str:
+        seen.append(env)
+        return whole(words, env)
+
+    monkeypatch.setattr(pushed.tools, "import_", spied)
+    images.import_(pushed.site, "A", importer="enroot")
+    assert [(env["no_proxy"], env["NO_PROXY"]) for env in seen] == [("127.0.0.77", "127.0.0.77")]
+
+
+def test_what_enroot_says_of_any_answer_that_is_no_json_is_translated(pushed: Stand) -> None:
+    """enroot#143, #241, #8, #9, #14: a 401, and whatever else answers, is `Could not process JSON input`."""
+    pushed.tools.fails, pushed.tools.says = "enroot import", "[ERROR] Could not process JSON input"
+    with pytest.raises(BedplateError, match=r"no password is asked for at 127\.0\.0\.77:5077.*--importer embedded"):
+        images.import_(pushed.site, "A", importer="enroot")
+    assert pushed.published == []
+    pushed.tools.says = "[ERROR] No space left on device"
+    with pytest.raises(ProcessFailed, match="No space left on device") as caught:
+        images.import_(pushed.site, "A", importer="enroot")
+    assert "password" not in str(caught.value)
+
+
 def test_a_squashfs_that_is_not_the_image_is_never_published(pushed: Stand) -> None:
     pushed.tools.adds = ("shadow",)
     with pytest.raises(Refused, match='"/etc/shadow" is not of the image'):

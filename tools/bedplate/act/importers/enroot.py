@@ -20,6 +20,12 @@ from bedplate.sources.commit import EPOCH_S
 from bedplate.sources.imagestore import Image
 
 UNPACKED = 3.5  # of compressed layers: code and libraries shrink to less than a third
+# enroot#8, #9, #14, #143, #241: what it says of a 401, of a page of a proxy, and of anything else that is no JSON.
+_NO_JSON = "Could not process JSON input"
+_NO_JSON_MEANS = (
+    "Enroot says so of every answer that it did not expect, and no password is asked for at {host}, which is this"
+    " program: something else answered, so look at ~/.curlrc, and for a proxy; or import with --importer embedded"
+)
 _OWN_LAYER_TYPES = "4.1.3"  # the first after 4.1.2, which takes the first layer's compression for all of them
 
 
@@ -47,9 +53,16 @@ class Enroot:
             env = {
                 **os.environ, "SOURCE_DATE_EPOCH": str(EPOCH_S), "ENROOT_SQUASH_OPTIONS": work.options,
                 "ENROOT_ALLOW_HTTP": "yes", "ENROOT_CACHE_PATH": str(work.folder / "cache"),
+                # A site's proxy cannot reach this machine's loopback.
+                "no_proxy": host.partition(":")[0], "NO_PROXY": host.partition(":")[0],
             }  # fmt: skip
             command = ("enroot", "import", "--output", work.output, uri)
-            run(command, timeout_s=IMPORT_TIMEOUT_S, env=env, log=work.log)
+            try:
+                run(command, timeout_s=IMPORT_TIMEOUT_S, env=env, log=work.log)
+            except ProcessFailed as fault:
+                if _NO_JSON not in str(fault):
+                    raise
+                raise BedplateError(f"{fault}\n({_NO_JSON_MEANS.format(host=host)} (log: {work.log}))") from None
         if not work.output.is_file():
             raise BedplateError(f"enroot import {uri} ended well but wrote no file (log: {work.log})")
         return Made(f"enroot {said}", work.options, uri)
