@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import mmap
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -85,6 +86,17 @@ def test_a_file_with_the_right_name_and_other_bytes_is_replaced(nodes: Nodes, th
     nodes.file("n1").write_bytes(there)
     nodes.file("n1").chmod(0o444)
     assert nodes.results(engine=engine)["n1"] is Result.PLACED
+    assert "n1" in nodes.have()
+
+
+@ENGINES
+def test_who_reads_a_file_that_is_replaced_reads_on_in_the_old_one(nodes: Nodes, engine: Engine) -> None:
+    """sbcast --force empties the file in its place, and a container that runs on it ends with SIGBUS."""
+    there = b"!" * len(DATA)
+    nodes.file("n1").write_bytes(there)
+    with nodes.file("n1").open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        assert nodes.results(engine=engine)["n1"] is Result.PLACED
+        assert mapped[:] == there
     assert "n1" in nodes.have()
 
 
