@@ -16,6 +16,7 @@ from bedplate.act import lock as locks
 from bedplate.act import rollout
 from bedplate.cli.main import bedplate
 from bedplate.doors import plan as plan_door
+from bedplate.doors import site as site_door
 from bedplate.doors.plan import refuse_reinstall
 from bedplate.model.faults import BadInput, Refused
 from bedplate.sources import checkout
@@ -104,7 +105,7 @@ def test_the_playbooks_word_reaches_the_rollout(
     sim = Simulation(tmp_path)
     orders: list[rollout.Order] = []
     monkeypatch.setattr(plan_door, "context", SimpleNamespace(CLIARGS={"tags": ("all",)}))
-    monkeypatch.setattr(plan_door.site_door, "current", lambda: sim.site)
+    monkeypatch.setattr(site_door, "current", lambda: sim.site)
     monkeypatch.setattr(plan_door, "refuse_reinstall", lambda *_: None)
     monkeypatch.setattr(rollout, "Session", lambda _site, order, **_: orders.append(order))
     plan_door._open("A", {}, said | {"approved_by": "Ann"})
