@@ -1,4 +1,4 @@
-"""The base of a build: for which machines it is, what its index says of it, and whether its layers are still there."""
+"""The base of a build: for which machines it is, whether its layers are still there; and layers that are too large."""
 
 import json
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ import pytest
 
 from bedplate.act import image as images
 from bedplate.decide.images.base import rewritten, stands_on_base
+from bedplate.decide.images.blobsize import too_large
 from bedplate.decide.images.recipe import Role, own_arguments, read_recipe, upstream_arguments
 from bedplate.model.canonical import sha256
 from bedplate.model.faults import BadInput, Refused
@@ -215,3 +216,45 @@ def test_an_image_on_a_stage_of_upstreams_stands_on_the_base_where_that_stage_do
     ):
         theirs = read_recipe(text, "U", role=Role.UPSTREAM, target="main", image=image, given=upstream_arguments(image))
         assert stands_on_base([own, theirs]) is stands
+
+
+# --- how large a layer is ------------------------------------------------------------------------------------------
+
+SIZED = [
+    ([25_000_000_000], "layer 1 of 1 (25.0 GB) is more than the 20 GB that some registries take at once (Quay"),
+    ([1, 20_000_000_001, 30_000_000_000], "layer 2 of 3 (20.0 GB), layer 3 of 3 (30.0 GB) is more"),
+    ([20_000_000_000], ""),
+    ([], ""),
+]
+
+
+@pytest.mark.parametrize(("sizes", "says"), SIZED)
+def test_a_layer_that_some_registries_do_not_take_is_told(sizes: list[int], says: str) -> None:
+    said = too_large({"layers": [{"size": size} for size in sizes]})
+    assert said.startswith(says)
+    assert bool(said) == bool(says)
+
+
+@pytest.mark.parametrize("said", [{}, {"layers": "x"}, {"layers": [1, {"size": "x"}]}, {"layers": None}])
+def test_a_manifest_without_sizes_says_nothing_of_them(said: dict[str, object]) -> None:
+    assert too_large(said) == ""
+
+
+def test_a_large_layer_is_told_before_it_is_pushed(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = stand.tools.convert
+
+    def sized(words: list[str], env: object) -> str:
+        whole(words, env)
+        file = Path(words[-1].removeprefix("dir:")) / "manifest.json"
+        manifest = json.loads(file.read_text())
+        file.write_text(json.dumps(manifest | {"layers": [each | {"size": 25 * 10**9} for each in manifest["layers"]]}))
+        return ""
+
+    monkeypatch.setattr(stand.tools, "convert", sized)
+    stand.pins(stand.shelf.put_image())
+    stand.build()
+    said: list[str] = []
+    with pytest.raises(WrongBytes, match="cut off"):  # it is no layer of 25 GB
+        images.push(open_site(stand.root), "A", say=said.append)
+    assert said[0].startswith("layer 1 of 1 (25.0 GB)")
+    assert said[1].startswith("pushing image lab-small")

@@ -71,6 +71,9 @@ OTHERS = [
      ["expected 2.13.0a0+8145d630e8, the built image has 2.13.0 (/opt/venv/"]),
     ({TORCH: "Name: torch\nVersion: 2.13.0a0+8145d630e8xnv26.6\n"}, ["expects.torch"]),
     ({"usr/local/cuda-13.2/version.json": '{"cuda": {"version": "13.2.1"}}'}, ["13.2.1 (/usr/local/cuda-13.2/"]),
+    # Megatron puts the commit behind its version where it sees a repository: the commit is compared, not this
+    ({CORE: "Name: megatron_core\nVersion: 0.19.2+f8837c04\n"},
+     ["expected 0.19.2, the built image has 0.19.2+f8837c04"]),
     ({"usr/local/cuda-13.3/version.json": "{"}, ["expected 13.3.0, and the built image has none"]),
     ({CORE: "Name: megatron_core\nVersion: 0.19.1\n", "var/lib/dpkg/status": ""},
      ["expects.nccl: expected 2.30.7-1+cuda13.3, and the built image has none", "the built image has 0.19.1"]),

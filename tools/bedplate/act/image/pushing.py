@@ -1,5 +1,6 @@
 """Second stage: the built image in its registry, proven there by its bytes, and kept there by a tag."""
 
+import json
 from pathlib import Path
 
 from bedplate.act.image import mirror, proof, skopeo
@@ -19,6 +20,7 @@ from bedplate.act.image.state import (
 )
 from bedplate.act.image.waiting import WAIT_S, turn
 from bedplate.decide.buildrecord import BuildRecord, Stage
+from bedplate.decide.images.blobsize import too_large
 from bedplate.decide.reference import parse_reference
 from bedplate.model.faults import BadInput, Fault
 from bedplate.sources.imagestore import as_directory
@@ -46,7 +48,12 @@ def push(site: Site, environment: str, *, wait_s: float = WAIT_S, say: Say = lam
         log = new_log(site, record.name)
         with work_directory(site, record.name) as work:
             # In the registry already: only its tag is missing.
-            source = f"docker://{record.reference}" if there else f"dir:{_source(site, environment, record, work)}"
+            source = f"docker://{record.reference}"
+            if not there:
+                place = _source(site, environment, record, work)
+                source = f"dir:{place}"
+                if large := too_large(json.loads((place / "manifest.json").read_bytes())):
+                    say(large)
             say(f"pushing image {record.name} to {record.repository} (log: {shown(log)})")
             target = f"docker://{record.repository}:{proof.keep_tag(record)}"
             skopeo.copy(source, target, where, work=work, log=log)
