@@ -164,6 +164,30 @@ def test_buildah_does_not_pretend_to_check_an_address() -> None:
         buildah.build(Order("a", BASE, [one]), Paths(Path("/w"), Path("/l")))
 
 
+@pytest.mark.parametrize(
+    ("text", "said", "translated"),
+    [
+        ("FROM a\nRUN <<EOF\necho hi\nEOF\n", 'Error: building at STEP "ECHO ": Unknown instruction: "ECHO"', True),
+        ("FROM a\nRUN echo\n", 'Error: Unknown instruction: "RNU"', False),
+        ("FROM a\nRUN <<EOF\necho hi\nEOF\n", "no such package", False),
+    ],
+)
+def test_a_buildah_that_reads_no_here_documents_is_told_as_that(
+    text: str, said: str, translated: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """buildah#5474: the one of Ubuntu 24.04 takes every line of a here-document for an instruction."""
+    tools = Layered({})
+    install(monkeypatch, tools)
+    tools.fails, tools.says = "buildah bud", said
+    (tmp_path / "Dockerfile.ci").write_text(text)
+    one = dockerfile("upstream", context=tmp_path, file="Dockerfile.ci")
+    with pytest.raises(BadInput if translated else ProcessFailed) as caught:
+        buildah.build(Order("a", BASE, [one]), Paths(tmp_path, tmp_path / "log"))
+    assert said in str(caught.value)
+    hint = "Dockerfile.ci has here-documents, which this buildah takes for instructions"
+    assert (hint in str(caught.value)) is translated
+
+
 def test_buildkit_is_told_everything_that_a_release_could_decide_by_itself() -> None:
     paths = Paths(Path("/w"), Path("/l"))
     first = buildkit.build_command(dockerfile("upstream", target="main", network="none"), BASE, None, paths)

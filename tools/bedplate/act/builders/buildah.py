@@ -20,11 +20,18 @@ from bedplate.act.builders.builder import (
     version,
 )
 from bedplate.decide.buildrecord import Builder
+from bedplate.decide.dockerfile import instructions
 from bedplate.model.faults import BadInput
 from bedplate.process import ProcessFailed, run
 
 NAME = "buildah"
 _OFF = ("unshare", "--net")
+# buildah#5474: 1.33 reads here-documents; as Ubuntu 24.04 and Debian packaged it, with an older library, it does not.
+_UNKNOWN = "Unknown instruction"
+_READS_NO_DOCUMENTS = (
+    "{file} has here-documents, which this buildah takes for instructions, as that of Ubuntu 24.04 does (buildah#5474):"
+    " use --builder buildkit, or a later buildah"
+)
 
 
 def absent() -> str | None:
@@ -49,7 +56,7 @@ def build(order: Order, paths: Paths) -> None:
     """Build an order into paths.image; buildah says nothing of where it comes from.
 
     Raises:
-        BadInput: a file that an ADD fetches is pinned, which buildah cannot hold to.
+        BadInput: a file that an ADD fetches is pinned, which buildah cannot hold to; or it reads no here-documents.
         ProcessFailed: a step failed; the message has the end of the log.
     """
     if wanted := [address for each in order.dockerfiles for address in each.addresses]:
@@ -59,7 +66,12 @@ def build(order: Order, paths: Paths) -> None:
         for each in order.dockerfiles:
             for image in _needed(each, base) if each.network == "none" else ():
                 run(("buildah", "pull", "--quiet", image), timeout_s=COPY_TIMEOUT_S, log=paths.log)
-            run(build_command(order.name, each, base, paths), timeout_s=BUILD_TIMEOUT_S, log=paths.log)
+            try:
+                run(build_command(order.name, each, base, paths), timeout_s=BUILD_TIMEOUT_S, log=paths.log)
+            except ProcessFailed as fault:
+                if _UNKNOWN in str(fault) and _documents(each):
+                    raise BadInput(f"{fault}\n({_READS_NO_DOCUMENTS.format(file=each.file)})") from None
+                raise
             # Buildah's own name for what it has built. The tag may have been moved by another build.
             base = paths.of(each.name, "id").read_text().strip().removeprefix("sha256:")
             made.append(base)
@@ -86,6 +98,11 @@ def build_command(name: str, one: Dockerfile, base: str, paths: Paths) -> list[s
         *_pairs("--build-context", [f"{key}=docker-image://{one.images[key]}" for key in sorted(one.images)]),
         str(one.context),
     ]  # fmt: skip
+
+
+def _documents(one: Dockerfile) -> bool:
+    text = (one.context / one.file).read_text(errors="replace")
+    return any(each.documents for each in instructions(text))
 
 
 def _needed(one: Dockerfile, base: str) -> Iterator[str]:
