@@ -138,6 +138,14 @@ def test_the_same_image_gives_the_same_bytes(image: Image, done: Work, tmp_path:
     assert len(sums) == 1
 
 
+def test_an_epoch_of_the_environment_changes_nothing(
+    image: Image, done: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mksquashfs takes one from there, and ends where options for times are given besides."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    assert made(tmp_path, image).output.read_bytes() == done.output.read_bytes()
+
+
 def test_the_number_of_processors_makes_no_difference(image: Image, done: Work, tmp_path: Path) -> None:
     doing = work(image, tmp_path)
     command = [*mksquashfs(doing.output, doing.tree.nodes[""].mode, doing.options), "-processors", "1"]
