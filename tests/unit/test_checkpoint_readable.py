@@ -17,6 +17,7 @@ from bedplate.act import checkpoint as act
 from bedplate.act.checkpointcopy import convert
 from bedplate.cli.main import bedplate
 from bedplate.decide.checkpointchanges import all_changes
+from bedplate.decide.checkpointnames import transformer_engine
 from bedplate.decide.checkpointreadable import by_files, by_loading, stack_of
 from bedplate.decide.lockdoc import LockDocument, lock_text, parse_lock
 from bedplate.ledger.store import Ledger
@@ -199,6 +200,34 @@ def test_whether_local_shards_were_saved_one_by_one_is_shown(tmp_path: Path, sin
     found = inspect(resaved(tmp_path / "saved", content))
     assert found.written_by["content singleton_local_shards"] == str(single)
     assert by_files(found, Stack("0.18.2", TORCH), all_changes()).answer is Answer.YES
+
+
+def test_whether_the_layers_are_transformer_engines_is_shown(tmp_path: Path) -> None:
+    """Megatron-LM#900: a model with other layers than were saved meets unexpected keys _extra_state, or misses them."""
+    assert "layers" not in inspect(OLD).written_by
+    path = Path(shutil.copytree(OLD, tmp_path / "saved"))
+    data = (path / ".metadata").read_bytes()
+    old, new = b"optimizer.state.exp_avg.weight", b"decoder.layers.00._extra_state"
+    assert old in data
+    (path / ".metadata").write_bytes(data.replace(old, new))
+    found = inspect(path)
+    assert found.whole, found.faults
+    assert found.written_by["layers"] == "of Transformer Engine: 1 key _extra_state"
+    assert "of Transformer Engine: 1 key _extra_state" in CliRunner().invoke(
+        bedplate, ["checkpoint", "inspect", str(path)]
+    ).stdout  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        (["a._extra_state", "b._extra_state/shard_0_1", "c.weight"], "of Transformer Engine: 2 keys _extra_state"),
+        (["_extra_state_of_mine", "a._extra_stated", "a.weight"], None),
+        ([], None),
+    ],
+)
+def test_keys_of_transformer_engine_are_known_by_their_end(keys: list[str], says: str | None) -> None:
+    assert transformer_engine(keys) == says
 
 
 def test_every_change_says_where_it_is_known_from() -> None:

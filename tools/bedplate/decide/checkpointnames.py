@@ -35,6 +35,9 @@ _LOADED_BY_0_19 = re.compile(
     """
 )
 
+# Of an object, Megatron puts the shard's number behind the key: …_extra_state/shard_0_1.
+_EXTRA_STATE = re.compile(r".*\._extra_state(/.*)?")
+
 
 def foreign(names: Iterable[str]) -> tuple[str, ...]:
     """The names that no known writer puts into a checkpoint, sorted."""
@@ -44,3 +47,12 @@ def foreign(names: Iterable[str]) -> tuple[str, ...]:
 def beyond_weights_only(names: Iterable[str]) -> tuple[str, ...]:
     """The names that Megatron Core 0.19 does not let through when it loads, sorted."""
     return tuple(sorted(name for name in names if not _LOADED_BY_0_19.fullmatch(name)))
+
+
+def transformer_engine(keys: Iterable[str]) -> str | None:
+    """What keys say of the layers that were saved; None where they say nothing.
+
+    A model with layers of the other kind meets `Unexpected key(s) … _extra_state`, or misses them (Megatron-LM#900).
+    """
+    count = sum(bool(_EXTRA_STATE.fullmatch(key)) for key in keys)
+    return f"of Transformer Engine: {count} key{'s' if count != 1 else ''} _extra_state" if count else None

@@ -21,7 +21,7 @@ from typing import Any
 
 from bedplate.decide.checkpointcommon import PARALLEL, Common, plain
 from bedplate.decide.checkpointmetadata import COMMON_STATE, Stored, read_metadata
-from bedplate.decide.checkpointnames import foreign
+from bedplate.decide.checkpointnames import foreign, transformer_engine
 from bedplate.decide.checkpointpickle import Unreadable, read
 from bedplate.decide.checkpointsafetensors import LARGEST_HEADER_BYTES, read_header
 from bedplate.decide.checkpointtensors import disagreements, tensors
@@ -248,6 +248,8 @@ class _Found:
         keys = {entry.key for entry in said.entries}
         if any(key.startswith(("optimizer", "chained_")) for key in keys):
             self.marks.add(Mark.OPTIMIZER)
+        if layers := transformer_engine(keys):
+            self.written_by["layers"] = layers
         self._shards()
         self._objects()
         self._common(keys)
