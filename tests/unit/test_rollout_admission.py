@@ -287,6 +287,12 @@ def test_a_kind_of_node_without_a_profile_is_refused_before_a_node_is_touched(
     site = with_policy(sim, "node_questions: [devices]")
     with pytest.raises(BadInput, match=r"acceptance/lab-gpu8.yml: no such file, by which .*node_questions: \[\]"):
         opened(site)
+    with pytest.raises(Refused, match="needs --override-acceptance REASON --approved-by NAME"):
+        opened(site, override_acceptance="hurry")
+    session = opened(site, override_acceptance="a rollback at night", approved_by="Maria")
+    assert session.readiness.questions == ()
+    assert session.world().rollouts[1].body["override_acceptance"] == "a rollback at night"
+    session.end()
     (site.root / "acceptance").mkdir()
     (site.root / "acceptance/lab-gpu8.yml").write_text("name: x\n")
     assert opened(site, dry=True).readiness.questions == ("devices",)

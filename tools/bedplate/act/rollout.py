@@ -119,12 +119,15 @@ def ready(site: Site, order: Order, ledger: Ledger, *, online: bool = True) -> R
     )
     rules.refuse(f"roll out {lock.name}", findings)
     acceptance = _acceptance(site, lock, order, [node.name for node in nodes], ledger)
-    questions = _questions(site, lock, policy, nodes)
+    questions = _questions(site, lock, policy, nodes, order)
     if online:
         faults = locks.verify_online(site, order.environment)
         if faults:
             raise BadInput(faults)
     return Readiness(site, lock, tuple(nodes), policy, sources, tuple(findings), acceptance, questions)
+
+
+UNNAMED = "to go without an acceptance needs --override-acceptance REASON --approved-by NAME"
 
 
 def _acceptance(site: Site, lock: LockDocument, order: Order, asked: Collection[str], ledger: Ledger) -> str:
@@ -143,7 +146,7 @@ def _acceptance(site: Site, lock: LockDocument, order: Order, asked: Collection[
     if not order.override_acceptance:
         raise Refused(gate.refusal)
     if not order.approved_by:
-        raise Refused("to go without an acceptance needs --override-acceptance REASON --approved-by NAME")
+        raise Refused(UNNAMED)
     return f"{gate.said}, on the word of {order.approved_by}: {order.override_acceptance}"
 
 
@@ -157,15 +160,25 @@ def _reference(site: Site, lock: LockDocument) -> dict[str, bool]:
     }
 
 
-def _questions(site: Site, lock: LockDocument, policy: Policy, nodes: Collection[Node]) -> tuple[str, ...]:
-    """What each changed node answers before it returns.
+def _questions(
+    site: Site, lock: LockDocument, policy: Policy, nodes: Collection[Node], order: Order
+) -> tuple[str, ...]:  # fmt: skip
+    """What each changed node answers before it returns; nothing on the word of who goes without an acceptance.
 
     Raises:
+        Refused: that word has no name.
         BadInput: a kind of node has no profile to be asked by; no node is touched for that.
     """
     questions = node_questions(policy, lock, reference=_reference(site, lock))
+    if questions and order.override_acceptance:
+        if not order.approved_by:
+            raise Refused(UNNAMED)
+        return ()
     kinds = sorted({node.kind for node in nodes}) if questions else []
-    remedy = "write it, as in images/training/profiles, or set rollout.node_questions: [] in the environment"
+    remedy = (
+        "write it, as in images/training/profiles, set rollout.node_questions: [] in the environment,"
+        " or go without: --override-acceptance REASON --approved-by NAME"
+    )
     missing = [path for kind in kinds if not (path := profile_path(site, kind)).is_file()]
     if missing:
         raise BadInput([Fault(shown(path), None, "no such file, by which nodes are asked", remedy) for path in missing])
