@@ -218,9 +218,9 @@ def test_killed_fifty_times_no_file_is_under_its_name_that_does_not_hash_to_it(n
     ]
     kills, rounds = 0, 0
     while kills < 50:
-        for name in NAMES:
-            with contextlib.suppress(FileNotFoundError):
-                nodes.file(name).unlink()
+        for image in map(nodes.file, NAMES):
+            image.unlink(missing_ok=True)
+            Path(f"{image}.sealed").unlink(missing_ok=True)
         way = options[rounds % 3]
         rounds += 1
         if rounds % 4 == 0:
