@@ -117,9 +117,7 @@ cat > {quote(work.folder)}/job.sh <<'JOB'
         asked = f"{self._step(work, f'{work.data_folder}:{work.profile.data}:ro', run)} {joined(work.words)}"
         return f"""#!/bin/sh
 {make}{asked}
-echo $? > {quote(work.folder)}/ended.part
-mv {quote(work.folder)}/ended.part {quote(work.folder)}/ended
-"""
+{_ended(work)}"""
 
     @staticmethod
     def _step(work: Work, *mounts: str) -> str:
@@ -199,10 +197,7 @@ echo {quote(unit)}
         return f"""export {places}
 exec > {quote(work.folder)}/job.txt 2>&1
 {unpack} && {make}{asked}
-echo $? > {quote(work.folder)}/ended.part
-rm -rf {quote(work.folder)}/enroot
-mv {quote(work.folder)}/ended.part {quote(work.folder)}/ended
-"""
+{_ended(work, f"rm -rf {quote(work.folder)}/enroot")}"""
 
     @classmethod
     def _step(cls, work: Work, *mounts: str) -> str:
@@ -287,6 +282,12 @@ ENGINES: Mapping[str, type[Engine]] = {"slurm": Slurm, "enroot": Enroot, "docker
 
 def gpus(work: Work) -> list[str]:
     return [f"--gres=gpu:{work.profile.count}"] if work.profile.kind == "gpu" else []
+
+
+def _ended(work: Work, cleaning: str = ":") -> str:
+    """How the command before it ended: the last that a job writes, and written whole."""
+    ended = f"{quote(work.folder)}/ended"
+    return f"echo $? > {ended}.part\n{cleaning}\nmv {ended}.part {ended}\n"
 
 
 def _said(work: Work) -> str:

@@ -7,7 +7,7 @@ SystemExit, which ends it (in the events of the main thread, the only ones used 
 import functools
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.plugins.callback import CallbackBase
@@ -100,10 +100,7 @@ class CallbackModule(CallbackBase):
             return
         self._count(session, node)
         session.result(node, _step(result), "changed" if body.get("changed") else "ok")
-        if "bedplate_verified" in body:
-            session.verified(node, body["bedplate_verified"])
-        if "bedplate_answered" in body:
-            session.answered(node, **body["bedplate_answered"])
+        _found(session, node, body)
         if body.get("bedplate_done"):
             session.done(node, body["manifest_sha256"], body.get("state_sha256", ""))
 
@@ -125,10 +122,7 @@ class CallbackModule(CallbackBase):
         if result.task.action == GATE:
             return
         self._count(session, node)
-        if "bedplate_verified" in body:
-            session.verified(node, body["bedplate_verified"])
-        if "bedplate_answered" in body:
-            session.answered(node, **body["bedplate_answered"])
+        _found(session, node, body)
         if ignore_errors:
             session.result(node, _step(result), "ignored")
         else:
@@ -141,8 +135,7 @@ class CallbackModule(CallbackBase):
     @recording
     def _unreachable(self, session: rollout.Session, result: Any) -> None:
         node, body = result.host.name, result.result
-        if "bedplate_verified" in body:
-            session.verified(node, body["bedplate_verified"])
+        _found(session, node, body)
         session.failed(result.host.name, _step(result), _why(result.result), unreachable=True)
 
     def v2_playbook_on_stats(self, stats: Any) -> None:  # noqa: ARG002
@@ -187,6 +180,14 @@ def _outside_a_rollout(result: Any) -> None:
             ledger.append(Draft("node.verified", subjects, verified, body["bedplate_identity"]))
     except Exception as fault:
         raise SystemExit(f"the ledger cannot be written: {fault}") from fault
+
+
+def _found(session: rollout.Session, node: str, body: Mapping[str, Any]) -> None:
+    """What actions found of a node, however their task ended."""
+    if "bedplate_verified" in body:
+        session.verified(node, body["bedplate_verified"])
+    if "bedplate_answered" in body:
+        session.answered(node, **body["bedplate_answered"])
 
 
 def _step(result: Any) -> str:
