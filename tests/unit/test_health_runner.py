@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -122,14 +123,20 @@ def test_a_probe_that_the_end_of_the_run_cuts_short_is_no_late_one() -> None:
 
 
 def test_the_kernel_says_how_long_a_group_waited_for_a_processor() -> None:
-    spin = "import os, time\nwhile time.process_time() < 0.5: pass\nos.write(1, b'.'); time.sleep(600)"
-    words = [sys.executable, "-c", f"import os, subprocess\nos.nice(19)\n{spin}"]
+    # Two of one group and one processor for both: each waits while the other works.
+    spin = "while time.process_time() < 0.5: pass"
+    both = f"os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])\nos.fork()\n{spin}\nos.write(1, b'.')"
+    words = [sys.executable, "-c", f"import os, time\n{both}\ntime.sleep(600)"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as program_:
         assert program_.stdout
-        program_.stdout.read(1)
+        program_.stdout.read(2)
         counted = int(Path(f"/proc/{program_.pid}/schedstat").read_text().split()[1])
+        assert counted > 0
         assert runner._without_processor_s(program_.pid) >= counted / 1e9
-        program_.kill()
+        os.killpg(program_.pid, signal.SIGKILL)
+    until = time.monotonic() + 60  # the other one is init's to bury
+    while runner._without_processor_s(program_.pid) and time.monotonic() < until:
+        time.sleep(0.05)
     assert runner._without_processor_s(program_.pid) == 0, "of those that are gone nothing"
 
 
