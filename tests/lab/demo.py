@@ -44,6 +44,7 @@ class Told:
 
     nodes: list[str] = field(default_factory=list)
     batches: int = 0
+    rollouts: int = 0
     failures: list[str] = field(default_factory=list)
     equal: dict[str, bool] = field(default_factory=dict)
 
@@ -121,7 +122,10 @@ class Demo:
         self.machine("lab", "break", victim, FAULT)
         self.told.failures.append(f"{victim} ({FAULT})")
         self.ctl("bedplate", "rollout", "B", "--yes", ends=[NODE_FAILED])
-        self.say(f"\nPolicy allows one bad node: {victim} was left out, named, and every other node runs B.")
+        self.say(
+            f"\nPolicy allows one bad node: {victim} was left out and named, every other node runs B; and {victim}"
+            " was rolled back to A, as B's policy says of a failed node, though its fault is still there."
+        )
         self.ctl("bedplate", "status")
 
     def back(self) -> None:
@@ -139,8 +143,8 @@ class Demo:
         self.ctl("bedplate", "ledger", "verify")
         self.ctl("bedplate", "diff", "A", "B", ends=[DIFFERENCES])
         self.ctl("bedplate", "status")
-        rollouts = [e for e in self.ask("bedplate", "ledger", "log") if e["kind"] == "batch.admitted"]
-        self.told.batches = len(rollouts)
+        kinds = [event["kind"] for event in self.ask("bedplate", "ledger", "log")]
+        self.told.batches, self.told.rollouts = kinds.count("batch.admitted"), kinds.count("rollout.started")
 
     def run(self) -> None:
         before = (self.lab, self.images, self.locks, self.services)
@@ -179,8 +183,8 @@ class Demo:
     def last_lines(self) -> None:
         told, seconds = self.told, time.monotonic() - self._began
         self.say(
-            f"\n{len(told.nodes)} nodes ({fold_names(told.nodes)}), {told.batches} batches in 4 rollouts, "
-            f"failures injected: {len(told.failures)} ({', '.join(told.failures)}), {seconds:.0f} seconds"
+            f"\n{len(told.nodes)} nodes ({fold_names(told.nodes)}), {told.batches} batches in {told.rollouts} rollouts,"
+            f" failures injected: {len(told.failures)} ({', '.join(told.failures)}), {seconds:.0f} seconds"
         )
         self.say(
             f"rollback equality held: packages, files and image of {len(told.equal)} of {len(told.nodes)} nodes "

@@ -40,6 +40,7 @@ class Generation:
     fabric: Mapping[str, str]
     container: Mapping[str, str]
     values: Mapping[str, str]
+    failed_node: str = "leave"
 
 
 def driver_packages(suffix: str, version: str, *, dcgm: str, cuda: str) -> dict[str, str]:
@@ -79,6 +80,7 @@ B = Generation(
     fabric=fabric_packages("", "580.126.20", nvlsm="2025.10.14"),
     container=container_packages("29.1.3", "2.2.0", toolkit="1.20.0"),
     values={"nccl_debug": "INFO", "tuning_profile": "throughput", "drain_timeout_s": "120", **SITE_VALUES},
+    failed_node="rollback",
 )  # fmt: skip
 
 
@@ -237,7 +239,7 @@ layers:
   config: {{values: {mapping(generation.values)}}}
   launch: {{unmanaged: "comes with the training program"}}
 
-rollout: {{canary: 1, small: 2, batch: 4, failure_budget: 1}}
+rollout: {{canary: 1, small: 2, batch: 4, failure_budget: 1, failed_node: {generation.failed_node}}}
 """
 
 

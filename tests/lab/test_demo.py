@@ -169,8 +169,11 @@ def test_a_broken_node_is_left_out_and_named_and_the_others_are_upgraded(demo: D
     assert {name for name in after if after[name] != before[name]} == set(demo.told.nodes) - {victim}
     jobs_print("b")
     states = statuses()
-    assert states[victim]["status"] == "failed"
-    assert states[victim]["environment"] == "A"
+    assert (states[victim]["status"], states[victim]["environment"]) == ("verified", "A"), "rolled back by policy"
+    failed = [e["id"] for e in events("--kind", "node.failed") if f"node:{victim}" in e["subjects"]]
+    back = [e["id"] for e in events("--kind", "node.done") if f"node:{victim}" in e["subjects"]]
+    assert failed, "it failed on the way to B"
+    assert back[-1] > failed[-1]
     assert {name: s["environment"] for name, s in states.items() if name != victim} == dict.fromkeys(
         (n for n in demo.told.nodes if n != victim), "B"
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bedplate.decide.forecast import expected_duration_s, leaving, seconds_a_batch
+from bedplate.decide.forecast import expected_duration_s, leaving, seconds_a_batch, seconds_left, span
 from bedplate.decide.plan import Batch, Plan
 from unit.story import A, B, Story
 
@@ -48,3 +48,33 @@ def test_an_empty_plan_takes_no_time() -> None:
 def test_nodes_leave_environments_the_most_common_first() -> None:
     assert leaving([A, None, B, B, A, B, "sha256:c", "sha256:c"], A) == [B, "sha256:c"]
     assert leaving([None, A], A) == []
+
+
+@pytest.mark.parametrize(
+    ("spans", "elapsed_s", "waiting", "history", "soak_s", "expected"),
+    [
+        ([], None, 3, None, 0, None),  # nothing like it was ever done
+        ([], 10.0, 2, 60.0, 0, 170.0),  # 50 of the batch in flight, twice 60
+        ([], None, 2, 60.0, 300, 720.0),
+        ([100.0, 200.0], 30.0, 1, 60.0, 0, 270.0),  # its own batches say more than history
+        ([100.0], 500.0, 1, None, 0, 100.0),  # one that takes longer takes no time off the others
+        ([100.0], None, 0, None, 600, 0.0),
+    ],
+)
+def test_what_is_left_is_the_rest_of_the_batch_in_flight_and_those_that_wait(
+    spans: list[float],
+    elapsed_s: float | None,
+    waiting: int,
+    history: float | None,
+    soak_s: int,
+    expected: float | None,
+) -> None:
+    assert seconds_left(spans, elapsed_s, waiting, history, soak_s) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7100, "118 min"), (7200, "2 h 0 min"), (12000, "3 h 20 min")],
+)
+def test_a_span_is_said_as_a_person_would(seconds: float, said: str) -> None:
+    assert span(seconds) == said

@@ -11,7 +11,6 @@ from bedplate.act.wayback import way_back
 from bedplate.decide.acceptance import QUESTIONS
 from bedplate.decide.delivery import machines, markdown
 from bedplate.decide.equality import Return
-from bedplate.decide.failednodes import next_steps
 from bedplate.decide.fold import NodeState, Status, World, fold
 from bedplate.decide.lockdoc import LockDocument, lock_text, parse_lock
 from bedplate.decide.reboots import reboot_reasons
@@ -142,25 +141,6 @@ def test_a_rehearsal_is_a_proof_only_there_and_back(
     said = last_proven([event], A)
     assert said == "last proven on 2026-11-02 (n8, event 1)" if passed else "FAILED" in said
     assert last_proven([event], B) == "never rehearsed"
-
-
-# --- failed nodes ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [
-        ("leave", ["n[1-2] stay drained; the same command tries them again, first of all"]),
-        ("rollback", ["bedplate rollback A --nodes 'n1'", "n2 ran no environment before: nothing to roll back to"]),
-        ("replace", ["bedplate node replace n1 n8 --approved-by NAME --reason TEXT",
-                     "no spare that runs the target is left for n2"]),
-    ],
-)  # fmt: skip
-def test_what_becomes_of_failed_nodes_is_the_policys_word_and_a_persons_command(word: str, expected: list[str]) -> None:
-    failed = NodeState(Status.FAILED, runs=A, target=B)
-    there = world(n1=failed, n2=NodeState(Status.FAILED, target=B), n7=replace(RUNS_B, runs=A), n8=RUNS_B)
-    assert next_steps(replace(POLICY, failed_node=word), there, {"n2", "n1"}, ["n7", "n8"], B) == expected
-    assert next_steps(POLICY, there, set(), [], B) == []
 
 
 # --- the delivery ---------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from unit.simulatedfleet import Story, tell
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = pytest.mark.slow
 SEEDS = range(20)
 
 

@@ -24,7 +24,8 @@ from bedplate.act.acceptance import profile_path
 from bedplate.decide.acceptance import KINDS
 from bedplate.decide.acceptancegate import REFERENCE, REQUIRED, acceptance_gate, node_questions
 from bedplate.decide.admission import why_not_now
-from bedplate.decide.fold import ROLLOUT, NodeState, Status, World, fold, mark_of
+from bedplate.decide.failednodes import Step, next_steps
+from bedplate.decide.fold import BAD, ROLLOUT, NodeState, Status, World, fold, mark_of
 from bedplate.decide.judge import Verdict, judge
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.decide.plan import Plan, make_plan
@@ -47,6 +48,8 @@ from bedplate.sources import checkout
 from bedplate.sources.site import Site, shown
 
 LOCK_FILE = "rollout.lock"
+HEALTH_ROLE = "health_agent"
+SPARES = "spare"  # the group
 WHY_LIMIT = 2000  # characters of an error message that are kept with a failed step
 
 
@@ -83,6 +86,19 @@ class Readiness:
     """What the acceptance gate says, in one line."""
     questions: tuple[str, ...] = ()
     """What each changed node answers before it returns."""
+    health: tuple[str, ...] = ()
+    """The kinds of nodes that are asked how they are, before they return and after the soak."""
+
+    def gates(self) -> list[str]:
+        """What stands between an environment and the work of nodes, a line each."""
+        lines = [self.acceptance]
+        if self.health:
+            lines.append(f"each changed node is asked how it is before it returns: kind {', '.join(self.health)}")
+        else:
+            lines.append("no node is asked how it is: the environment has no value health_interval_s")
+        if self.questions:
+            lines.append(f"each changed node answers before it returns: {', '.join(self.questions)}")
+        return lines
 
 
 def ready(site: Site, order: Order, ledger: Ledger, *, online: bool = True) -> Readiness:
@@ -124,7 +140,8 @@ def ready(site: Site, order: Order, ledger: Ledger, *, online: bool = True) -> R
         faults = locks.verify_online(site, order.environment)
         if faults:
             raise BadInput(faults)
-    return Readiness(site, lock, tuple(nodes), policy, sources, tuple(findings), acceptance, questions)
+    asked = tuple(kind for kind in sorted({node.kind for node in nodes}) if asks_health(site, lock.name, kind))
+    return Readiness(site, lock, tuple(nodes), policy, sources, tuple(findings), acceptance, questions, asked)
 
 
 UNNAMED = "to go without an acceptance needs --override-acceptance REASON --approved-by NAME"
@@ -234,6 +251,13 @@ def planned(readiness: Readiness, world: World, *, recheck: bool = False) -> Pla
         readiness.nodes, world.nodes, readiness.lock.identity, readiness.policy, recheck=recheck,
         power=readiness.site.fleet.power,
     )  # fmt: skip
+
+
+def next_for(readiness: Readiness, plan: Plan, world: World) -> list[Step]:
+    """What is to be done with nodes of a plan that a rollout left behind, by the policy's word."""
+    bad = [name for name in plan.nodes if world.state(name).status in BAD]
+    fleet = readiness.site.fleet
+    return next_steps(readiness.policy, world, fleet, bad, fleet.groups.get(SPARES, ()))
 
 
 def plan_sha256(readiness: Readiness, plan: Plan) -> str:
@@ -424,8 +448,8 @@ class Session:
         kind = "node.unreachable" if unreachable else "node.failed"
         self.ledger.append(self._draft(kind, [node], {"step": step, "why": _text(why)[:WHY_LIMIT]}))
 
-    def answered(self, node: str, kind: str, body: Mapping[str, Any]) -> None:
-        """What a node answered before it returns (act/acceptance.py)."""
+    def told(self, node: str, kind: str, body: Mapping[str, Any]) -> None:
+        """What a node told before it returns: its answers (act/acceptance.py), how it is (decide/healthevents.py)."""
         self.flush()
         self.ledger.append(self._draft(kind, [node], body))
 
@@ -521,6 +545,11 @@ def _rendering(site: Site, environment: str) -> Rendering:
 def rendered(site: Site, environment: str, node: str) -> tuple[RenderedFile, ...]:
     """The files of a node under an environment; kept for the life of the process."""
     return tuple(_rendering(site, environment).files(site.fleet.nodes[node]))
+
+
+def asks_health(site: Site, environment: str, kind: str) -> bool:
+    """Whether nodes of a kind are asked how they are: where they look at themselves, somebody said what is healthy."""
+    return any(role.name == HEALTH_ROLE for role in roles(site, environment, kind))
 
 
 def roles(site: Site, environment: str, kind: str) -> list[Role]:

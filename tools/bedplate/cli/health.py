@@ -2,7 +2,6 @@
 
 import datetime
 import json
-import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +27,7 @@ from bedplate.ledger.store import Ledger
 from bedplate.model.faults import BadInput, BedplateError, NodesFailed, Refused
 from bedplate.model.nodes import fold
 from bedplate.observe.agentfile import agent_sha256
-from bedplate.observe.health import WIDTH, ask, replayed
+from bedplate.observe.health import WIDTH, ask, new_run, replayed
 from bedplate.observe.healthreports import OverSsh
 from bedplate.observe.running import running
 from bedplate.sources.files import write_whole
@@ -37,7 +36,6 @@ from bedplate_agent.probe import CLASSES, PASSIVE
 from bedplate_agent.sinks import Result, junit, lines, prometheus, rows
 from bedplate_agent.verdict import ERROR, FAIL, SEVERITY
 
-RUN_BYTES = 6  # twelve digits: what fits into Slurm's reason beside the check
 NOTIFY_S = 30.0
 
 
@@ -110,7 +108,7 @@ def _asked(  # noqa: PLR0917
     if not names:
         raise BadInput("no nodes: nobody to ask")
     site.refuse_example("ask nodes how they are")
-    run = secrets.token_hex(RUN_BYTES)
+    run = new_run()
     found: list[Result] = []
     # Opened first: a ledger that cannot be written is no reason to ask 660 nodes.
     with Ledger.open(site.ledger_url) as ledger:

@@ -3,43 +3,39 @@
 import datetime
 import io
 import json
-import secrets
 import tarfile
 import tempfile
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import click
 
-from bedplate.act import controllerlock, nodereplace
 from bedplate.act.healthmark import forget_before
-from bedplate.act.rollout import LOCK_FILE
 from bedplate.act.slurm import slurm_of
+from bedplate.cli.exchange import exchange, replaced
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json
 from bedplate.decide.acceptance import ACCEPTED, ANSWERED, refusal
 from bedplate.decide.acceptance import REFUSED as NOT_ACCEPTED
-from bedplate.decide.fold import World
+from bedplate.decide.fold import World, running_names
+from bedplate.decide.healthresult import unwell
 from bedplate.decide.healthwatch import REPAIRED, TICKET
-from bedplate.decide.nodeswap import asked_environment, refusals, swap, told, unwell
+from bedplate.decide.nodeswap import told
 from bedplate.decide.slurmnodes import SlurmNode
 from bedplate.decide.ticket import about, ticket, title
 from bedplate.decide.verification import PASS as VERIFIED
-from bedplate.decide.verification import Verification
 from bedplate.ledger import projection, story
 from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import sha256
 from bedplate.model.event import Draft
-from bedplate.model.faults import BadInput, BedplateError, NodesFailed, Refused
-from bedplate.observe.health import ask
-from bedplate.observe.healthreports import OverSsh
+from bedplate.model.faults import BadInput, BedplateError, NodesFailed
+from bedplate.observe.health import ask, new_run
 from bedplate.observe.verify import verify
 from bedplate.sources.files import write_whole
 from bedplate.sources.site import Site, open_site
 from bedplate_agent.probe import CLASSES, OUT_OF_BAND, PASSIVE
 from bedplate_agent.sinks import PREFIX, Result, lines, text
-
-RUN_BYTES = 6
 
 
 @click.command("ticket")
@@ -61,7 +57,7 @@ def ticket_(root: Path, name: str, directory: Path, note: str, as_json: bool) ->
     site, (name,) = _site(root, name)
     with Ledger.open(site.ledger_url) as ledger, tempfile.TemporaryDirectory(prefix="bedplate-ticket-") as folder:
         record, found = Path(folder) / "record", list[Result]()
-        run = secrets.token_hex(RUN_BYTES)
+        run = new_run()
         ask(site, [name], run=run, classes=(PASSIVE, OUT_OF_BAND), record=record, report=found.append)
         (result,) = found
         world = projection.world(ledger)
@@ -138,10 +134,10 @@ def return_(
     site, (name,) = _site(root, name)
     with Ledger.open(site.ledger_url) as ledger:
         world = projection.world(ledger)
-        slurm = slurm_of(site, _running(world))
+        slurm = slurm_of(site, running_names(world))
         known = slurm.nodes()
         found: list[Result] = []
-        run = secrets.token_hex(RUN_BYTES)
+        run = new_run()
         since_us = int(since.replace(tzinfo=datetime.UTC).timestamp()) * 1_000_000 if since else 0
         ask(site, [name], run=run, classes=classes or CLASSES, since_us=since_us, report=found.append)
         (result,) = found
@@ -205,51 +201,15 @@ def replace_(
       bedplate node replace n4 n7 --approved-by ann
     """
     site, (bad, spare) = _site(root, bad, spare)
-    with Ledger.open(site.ledger_url) as ledger:
-        world = projection.world(ledger)
-        slurm = slurm_of(site, _running(world))
-        lock = controllerlock.acquire(site.root / LOCK_FILE)
-        try:
-            controllerlock.describe(lock, {"actor": approved_by, "environment": f"{spare} in the place of {bad}"})
-            unfinished = nodereplace.begun(ledger, bad, spare)
-            if unfinished and sha256(site.fleet_path.read_bytes()) == unfinished.fleet_after:
-                click.echo("going on with what was begun: the fleet file has it already", err=as_json)
-                if not dry_run:
-                    _done(nodereplace.finish(site, ledger, slurm, unfinished), bad, spare, as_json=as_json)
-                return
-            known = slurm.nodes()
-            planned = swap(
-                site.fleet_path.read_text(), (site.root / "nodes.csv").read_text(), site.fleet, bad, spare
-            )  # fmt: skip
-            wanted = world.names.get(asked_environment(site.fleet, world, bad) or "")
-            verified: Verification | None = verify(site, {spare: wanted})[spare] if wanted else None
-            (health,) = OverSsh(site).look([spare])
-            why = refusals(site.fleet, world, known, bad=bad, spare=spare, verified=verified, health=health)
-            for group, hosts in planned.groups.items():
-                click.echo(f"group {group}: {hosts}", err=as_json)
-            if why:
-                raise Refused(f"{spare} does not take the place of {bad}:\n{told(why)}")
-            if dry_run:
-                return
-            said = nodereplace.replace(
-                site, ledger, slurm, planned, approved_by=approved_by, known=known,
-                reason=reason or known[bad].reason,
-            )  # fmt: skip
-            _done(said, bad, spare, as_json=as_json)
-        finally:
-            controllerlock.release(lock)
-
-
-def _done(partitions: dict[str, str], bad: str, spare: str, *, as_json: bool) -> None:
+    partitions = exchange(
+        site, bad, spare, approved_by=approved_by, reason=reason, dry_run=dry_run, say=partial(click.echo, err=as_json)
+    )
+    if partitions is None:
+        return
     if as_json:
         print_json({"bad": bad, "spare": spare, "partitions": partitions})
-        return
-    for name, nodes in partitions.items():
-        click.echo(f"partition {name}: {nodes}")
-    click.echo(
-        f"{spare} is in the place of {bad}. slurm.conf still says otherwise: roll out the controllers' environment "
-        "(bedplate rollout S), and commit fleet.yml"
-    )
+    else:
+        click.echo(replaced(bad, spare, partitions))
 
 
 def _site(root: Path, *names: str) -> tuple[Site, list[str]]:
@@ -261,13 +221,9 @@ def _site(root: Path, *names: str) -> tuple[Site, list[str]]:
     return site, found
 
 
-def _running(world: World) -> list[str]:
-    return [world.names[state.runs] for state in world.nodes.values() if state.runs and state.runs in world.names]
-
-
 def _slurm_state(site: Site, world: World, name: str) -> tuple[SlurmNode | None, str]:
     """What Slurm has of a node; a ticket is written without it too."""
     try:
-        return slurm_of(site, _running(world)).nodes().get(name), ""
+        return slurm_of(site, running_names(world)).nodes().get(name), ""
     except BedplateError as fault:
         return None, f"Slurm was not asked: {fault}"

@@ -8,35 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
 from bedplate.act import checkpoint as checkpoints
-from bedplate.act import checkpointmatrix, controllerlock
+from bedplate.act import controllerlock
 from bedplate.act.playbook import Outcome, judge_end, run_rollout
-from bedplate.act.rollout import LOCK_FILE, Order, Readiness, plan_sha256, planned, ready
+from bedplate.act.rollout import LOCK_FILE, Order, next_for
 from bedplate.act.wayback import way_back
+from bedplate.cli.failednodes import Amended, amend_all
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
+from bedplate.cli.progress import Progress
+from bedplate.cli.prospect import Prospect
 from bedplate.cli.rehearsal import rehearse as rehearse_on_a_spare
-from bedplate.decide.diff import differences
 from bedplate.decide.equality import Return, returns
-from bedplate.decide.failednodes import next_steps
-from bedplate.decide.fold import BAD, Status, World
-from bedplate.decide.forecast import TIMED, expected_duration_s, leaving, seconds_a_batch
-from bedplate.decide.plan import Plan
-from bedplate.decide.reboots import reboot_reasons
-from bedplate.decide.wayback import WayBack
-from bedplate.ledger import projection
+from bedplate.decide.failednodes import Step
+from bedplate.decide.fold import Status
+from bedplate.decide.forecast import leaving
 from bedplate.ledger.store import Ledger
 from bedplate.model.faults import BadInput, Busy, DifferencesFound, NodesFailed, Refused
-from bedplate.model.nodes import fold as fold_names
 from bedplate.observe.running import world as read_world
 from bedplate.sources.site import Site, open_site
-
-CHANGES_SHOWN = 40
-WHY_SHOWN = 200  # characters of a reason; all of it stands at the end
 
 
 def ordering[F: Callable[..., Any]](command: F) -> F:
@@ -69,136 +60,6 @@ def _order(site: Site, environment: str, options: dict[str, Any]) -> Order:
         accept=tuple(options["accept"]), approve=tuple(options["approve"]),
         override_acceptance=options["override_acceptance"], plan_sha256=options.get("plan_sha256"),
     )  # fmt: skip
-
-
-class Prospect:
-    """A plan with what it means: computed from the ledger as it stands, nothing taken, nothing written."""
-
-    def __init__(self, site: Site, order: Order) -> None:
-        self.site, self.order = site, order
-        with Ledger.read(site.ledger_url) as ledger:
-            self.readiness: Readiness = ready(site, order, ledger)
-            self.world: World = projection.world(ledger)
-            before = seconds_a_batch(ledger.events(kinds=TIMED))
-        self.plan: Plan = planned(self.readiness, self.world, recheck=order.recheck)
-        policy = self.readiness.policy
-        self.duration_s = expected_duration_s(self.plan, before, policy.soak_s)
-        self.plan_sha256 = plan_sha256(self.readiness, self.plan)
-        self._ways: list[WayBack] | None = None
-
-    def changes(self) -> list[dict[str, object]]:
-        """What differs between the environments that nodes leave and the target."""
-        lock = self.readiness.lock
-        unknown = [name for name in self.plan.nodes if self.world.state(name).status in BAD]
-        runs = {name: self.world.state(name).runs for name in self.plan.nodes if name not in unknown}
-        result: list[dict[str, object]] = []
-        for old in leaving(runs.values(), lock.identity):
-            name = self.world.names.get(old, old)
-            nodes = [node for node, identity in runs.items() if identity == old]
-            found = differences(self.site.lock(name), lock)
-            rows = [{"layer": str(d.layer), "item": d.item, "old": d.old, "new": d.new} for d in found]
-            result.append({"from": name, "nodes": nodes, "differences": rows})
-        bare = [node for node, identity in runs.items() if identity is None]
-        if bare:
-            result.append({"from": None, "nodes": bare, "differences": []})
-        return result
-
-    def reboots(self) -> list[dict[str, Any]]:
-        """Why which nodes will boot, for each kind and each environment that its nodes leave."""
-        lock, found = self.readiness.lock, list[dict[str, Any]]()
-        groups: dict[tuple[str, str | None], list[str]] = {}
-        kinds = {node.name: node.kind for node in self.readiness.nodes}
-        for name in self.plan.nodes:
-            state = self.world.state(name)
-            groups.setdefault((kinds[name], None if state.status in BAD else state.runs), []).append(name)
-        for (kind, runs), nodes in groups.items():
-            old = self.site.lock(self.world.names.get(runs, runs)) if runs else None
-            reasons = reboot_reasons(old, lock, kind)
-            found.append({"kind": kind, "from": old.name if old else None, "nodes": nodes, "reasons": reasons})
-        return found
-
-    def ways_back(self) -> list[WayBack]:
-        """What a rollback to each environment that nodes leave would need, asked of archive and registry once."""
-        if self._ways is None:
-            lock, self._ways = self.readiness.lock, []
-            nodes = {node.name: node for node in self.readiness.nodes}
-            runs = {name: self.world.state(name).runs for name in self.plan.nodes}
-            with Ledger.read(self.site.ledger_url) as ledger:
-                for old in leaving(runs.values(), lock.identity):
-                    there = [nodes[name] for name, identity in runs.items() if identity == old]
-                    name = self.world.names.get(old, old)
-                    self._ways.append(way_back(self.site, ledger, name, there, leaving=[lock.name]))
-        return self._ways
-
-    def strays(self) -> list[str]:
-        """Nodes that stopped on the way to an environment: a line for each, what they have of it is unknown."""
-        lines = []
-        for name in self.plan.nodes:
-            state = self.world.state(name)
-            if state.status in BAD:
-                target = self.world.names.get(state.target or "", state.target)
-                lines.append(f"{name}: {state.status} on its way to {target}: what it has of it is unknown, all is set")
-        return lines
-
-    def checkpoints(self) -> list[str]:
-        """Where the checkpoints of the target, or of what nodes run, cannot be read by the other, or nobody knows."""
-        lock, runs = self.readiness.lock, [self.world.state(name).runs for name in self.plan.nodes]
-        names = [self.world.names.get(old, old) for old in leaving(runs, lock.identity)]
-        return checkpointmatrix.ways_back(self.site, lock, names)
-
-    def as_dict(self) -> dict[str, object]:
-        policy = self.readiness.policy
-        return {
-            "environment": self.readiness.lock.name, "identity": self.readiness.lock.identity,
-            "plan": self.plan.as_dict(), "changes": self.changes(), "expected_duration_s": self.duration_s,
-            "failure_budget": policy.failure_budget,
-            "rules": [finding.as_dict() for finding in self.readiness.findings],
-            "checkpoints": self.checkpoints(), "policy": policy.as_dict(), "plan_sha256": self.plan_sha256,
-            "acceptance": self.readiness.acceptance, "node_questions": list(self.readiness.questions),
-            "reboots": self.reboots(),
-            "ways_back": [way.as_dict() for way in self.ways_back()],
-        }  # fmt: skip
-
-    def _remarks(self) -> Iterator[str]:
-        for boot in self.reboots():
-            why = "; ".join(boot["reasons"]) or "none foreseen"
-            yield f"{fold_names(boot['nodes'])} ({boot['kind']}): reboot: {why}"
-        yield self.readiness.acceptance
-        if questions := self.readiness.questions:
-            yield f"each changed node answers before it returns: {', '.join(questions)}"
-        for way in self.ways_back():
-            yield from way.lines()
-        yield from map(str, (*self.strays(), *self.readiness.findings, *self.checkpoints()))
-
-    def show(self) -> None:
-        lock, plan = self.readiness.lock, self.plan
-        click.echo(f"Environment {lock.name} {lock.identity}")
-        if plan.at_target:
-            click.echo(f"  run it already, left alone: {fold_names(plan.at_target)}")
-        if plan.in_doubt:
-            click.echo(f"  in doubt, done first: {fold_names(plan.in_doubt)}")
-        if plan.bad:
-            click.echo(f"  failed before, done again: {fold_names(plan.bad)}")
-        if not plan.batches:
-            click.echo("  nothing to do")
-            return
-        rows = [(i + 1, b.name, len(b.nodes), fold_names(b.nodes)) for i, b in enumerate(plan.batches)]
-        print_table(["batch", "what", "nodes", "which"], rows)
-        for change in self.changes():
-            nodes = fold_names(change["nodes"])  # type: ignore[arg-type]
-            rows = [tuple(d.values()) for d in change["differences"]]  # type: ignore[attr-defined]
-            if change["from"] is None:
-                click.echo(f"{nodes}: no environment yet: everything of {lock.name}")
-                continue
-            click.echo(f"{nodes}: from {change['from']}: {len(rows)} differences")
-            print_table(["layer", "what", "now", "then"], rows[:CHANGES_SHOWN])
-            if len(rows) > CHANGES_SHOWN:
-                click.echo(f"  and {len(rows) - CHANGES_SHOWN} more (bedplate diff {change['from']} {lock.name})")
-        for line in self._remarks():
-            click.echo(line)
-        expected = f"about {self.duration_s:.0f} s" if self.duration_s else "unknown: the ledger has no history"
-        click.echo(f"Failure budget {self.readiness.policy.failure_budget}; expected duration {expected}")
-        click.echo(f"Plan {self.plan_sha256}")
 
 
 @click.command()
@@ -244,8 +105,20 @@ def rollout(root: Path, /, environment: str, yes: bool, as_json: bool, **options
     """
     site = open_site(root)
     _refuse_busy(site)
-    prospect, outcome = _run(site, _order(site, environment, options), "rollout", yes=yes, as_json=as_json)
-    _finish(prospect, outcome, as_json=as_json, extra={})
+    order = _order(site, environment, options)
+    prospect, outcome = _run(site, order, "rollout", yes=yes, as_json=as_json)
+
+    def back(earlier: str, nodes: tuple[str, ...]) -> bool:
+        _refuse_no_way_back(site, earlier, ",".join(nodes))
+        again = Order(earlier, nodes, override_acceptance=order.override_acceptance, approved_by=order.approved_by)
+        planned, ended = _run(site, again, "rollback", yes=True, as_json=as_json)
+        state = (ended.world if ended else planned.world).state
+        return all(state(name).at_target(planned.readiness.lock.identity) for name in nodes)
+
+    _finish(
+        prospect, outcome, as_json=as_json,
+        amend=lambda steps: amend_all(site, steps, back=back, approved_by=order.approved_by, environment=environment),
+    )  # fmt: skip
 
 
 @click.command()
@@ -308,7 +181,7 @@ def rollback(
     _refuse_no_way_back(site, name, options["nodes"])
     prospect, outcome = _run(site, _order(site, name, options), "rollback", yes=yes, as_json=as_json)
     back = _returns(prospect, outcome)
-    _finish(prospect, outcome, as_json=as_json, extra={"equal": {r.node: r.equal for r in back}}, back=back)
+    _finish(prospect, outcome, as_json=as_json, back=back)
 
 
 def _refuse_no_way_back(site: Site, name: str, nodes: str | None) -> None:
@@ -376,8 +249,12 @@ def _run(site: Site, order: Order, playbook: str, *, yes: bool, as_json: bool) -
     extra |= {key: value for key, value in words.items() if value}
     limit = ",".join(order.limit) if order.limit else None
     try:
-        with _interruptible(), _progress(prospect.plan, as_json=as_json) as follow:
-            return prospect, run_rollout(site, playbook, extra, limit, follow)
+        policy = prospect.readiness.policy
+        progress = Progress(
+            prospect.plan, history_s=prospect.batch_s, soak_s=policy.soak_s, budget=policy.failure_budget, quiet=as_json
+        )
+        with _interruptible(), progress:
+            return prospect, run_rollout(site, playbook, extra, limit, progress.follow)
     except KeyboardInterrupt:
         raise NodesFailed(
             "interrupted: the batch in flight is in doubt (bedplate status); the same command goes on with it"
@@ -403,40 +280,40 @@ def _finish(
     outcome: Outcome | None,
     *,
     as_json: bool,
-    extra: dict[str, object],
     back: list[Return] | None = None,
+    amend: Callable[[list[Step]], list[Amended]] | None = None,
 ) -> None:
+    """Say how it ended, do with failed nodes what the policy says (amend), or name it; raise what the end means."""
     lock, asked = prospect.readiness.lock, [node.name for node in prospect.readiness.nodes]
     world = outcome.world if outcome else prospect.world
     there = [name for name in asked if world.state(name).at_target(lock.identity)]
-    number = outcome.record.number if outcome else None
-    if as_json:
-        nodes = {name: str(world.state(name).status) for name in asked}
-        print_json({"environment": lock.name, "identity": lock.identity, "rollout": number, "nodes": nodes, **extra})
-    elif outcome is None:
+    if not as_json and outcome is None:
         click.echo(f"Nothing changed: {len(there)} of {len(asked)} nodes run {lock.name}")
-    else:
+    elif not as_json and outcome is not None:
         click.echo(
-            f"Rollout {number}: {len(there)} of {len(asked)} nodes run {lock.name}, verified; {outcome.seconds:.0f} s"
-            f"; log {outcome.log}"
+            f"Rollout {outcome.record.number}: {len(there)} of {len(asked)} nodes run {lock.name}, verified;"
+            f" {outcome.seconds:.0f} s; log {outcome.log}"
         )
     if back and not as_json:
         _show_returns(back, lock.name)
+    steps = next_for(prospect.readiness, prospect.plan, world) if outcome else []
+    amended = amend(steps) if amend and outcome and outcome.record.ended else [Amended(step) for step in steps]
+    if as_json:
+        now = read_world(prospect.site) if amended else world
+        print_json({
+            "environment": lock.name, "identity": lock.identity, "rollout": outcome.record.number if outcome else None,
+            "nodes": {name: str(now.state(name).status) for name in asked},
+            "failed_nodes": [each.as_dict() for each in amended],
+            **({"equal": {r.node: r.equal for r in back}} if back is not None else {}),
+        })  # fmt: skip
+    else:
+        for each in amended:
+            click.echo(str(each))
     if outcome is not None:
-        if not as_json:
-            _show_next(prospect, world)
         judge_end(outcome, asked, lock.identity)
     wrong = [r for r in back or [] if r.now and r.then and not r.equal]
     if wrong:
         raise DifferencesFound("not what they were: " + "; ".join(f"{r.node}: {', '.join(r.differs)}" for r in wrong))
-
-
-def _show_next(prospect: Prospect, world: World) -> None:
-    """What is to be done with nodes that were left behind, by the policy's word."""
-    bad = [name for name in prospect.plan.nodes if world.state(name).status in BAD]
-    spares = prospect.site.fleet.groups.get("spare", ())
-    for line in next_steps(prospect.readiness.policy, world, bad, spares, prospect.readiness.lock.identity):
-        click.echo(f"next: {line}")
 
 
 def _returns(prospect: Prospect, outcome: Outcome | None) -> list[Return]:
@@ -466,51 +343,3 @@ def _show_returns(back: list[Return], name: str) -> None:
             (r.node, r.then_event, r.now_event, *(r.now.get(k, "")[7:19] for k in ("packages", "files", "image")), said)
         )
     print_table(["node", "event then", "event now", "packages", "files", "image", f"against {name} before"], rows)
-
-
-class _progress:  # noqa: N801  used as a function
-    """Draws the batches while they run: a live table in a terminal, a line for each change elsewhere."""
-
-    def __init__(self, plan: Plan, *, as_json: bool) -> None:
-        self.plan, self.quiet = plan, as_json
-        self.said: dict[str, str] = {}
-        self.live = Live(console=Console(), refresh_per_second=4) if sys.stdout.isatty() and not as_json else None
-
-    def __enter__(self) -> Callable[[World, int], None]:
-        if self.live:
-            self.live.__enter__()
-        return self.follow
-
-    def __exit__(self, *exc: object) -> None:
-        if self.live:
-            self.live.__exit__(None, None, None)
-
-    def follow(self, world: World, number: int) -> None:
-        if self.quiet:
-            return
-        if self.live:
-            self.live.update(self._table(world, number))
-            return
-        for index, batch in enumerate(self.plan.batches):
-            for name in batch.nodes:
-                state = world.state(name)
-                if state.rollout != number:
-                    continue
-                why = " ".join((state.why or "").split())[:WHY_SHOWN]
-                word = str(state.status) + (f" at {state.step!r}: {why}" if why else "")
-                if self.said.get(name) != word:
-                    self.said[name] = word
-                    shown = "begun" if state.status is Status.IN_DOUBT else word
-                    click.echo(f"  batch {index + 1}/{len(self.plan.batches)} {batch.name}: {name}: {shown}")
-
-    def _table(self, world: World, number: int) -> Table:
-        table = Table("batch", "nodes", "done", "running", "bad", header_style="bold")
-        for index, batch in enumerate(self.plan.batches):
-            states = {name: world.state(name) for name in batch.nodes if world.state(name).rollout == number}
-            done = [n for n, s in states.items() if s.status is Status.VERIFIED]
-            running = [f"{n} ({s.step})" if s.step else n for n, s in states.items() if s.status is Status.IN_DOUBT]
-            bad = [f"{n}: {s.step}" for n, s in states.items() if s.status in (Status.FAILED, Status.UNREACHABLE)]
-            table.add_row(
-                f"{index + 1} {batch.name}", fold_names(batch.nodes), str(len(done)), "\n".join(running), "\n".join(bad)
-            )
-        return table

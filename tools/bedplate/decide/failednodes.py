@@ -1,41 +1,92 @@
-"""What is to be done with nodes that a rollout left behind, by the policy's word: the commands, ready to paste."""
+"""What becomes of nodes that a rollout left behind, by the policy's word: what to do with which, and how to say it.
+
+Until it is done a failed node stays drained. Only a node that failed is worked on: one that does not answer cannot be,
+and one in doubt is the business of the same rollout, which goes on with it.
+"""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
-from bedplate.decide.fold import BAD, World
+from bedplate.decide.fold import Status, World
+from bedplate.decide.nodeswap import asked_environment
+from bedplate.model.fleet import Fleet
 from bedplate.model.nodes import fold
 from bedplate.model.policy import Policy
 
+LEAVE, ROLL_BACK, REPLACE = "leave", "rollback", "replace"
 WORD = "--approved-by NAME --reason TEXT"
 
 
-def next_steps(policy: Policy, world: World, bad: Collection[str], spares: Sequence[str], target: str) -> list[str]:
-    """A line for each thing to do; spares: in the order in which they are to be taken; target: an identity.
+@dataclass(frozen=True)
+class Step:
+    """One thing to do. nodes: which failed; environment: of a rollback; spare: of a replacement; why: of leaving."""
 
-    Whatever the policy says, a failed node stays drained until then: nothing is done to it on its own.
-    """
-    if not bad:
-        return []
+    do: str
+    nodes: tuple[str, ...]
+    environment: str = ""
+    spare: str = ""
+    why: str = ""
+
+    def __str__(self) -> str:
+        if self.do == ROLL_BACK:
+            return f"bedplate rollback {self.environment} --nodes '{fold(self.nodes)}'"
+        if self.do == REPLACE:
+            return f"bedplate node replace {self.nodes[0]} {self.spare} {WORD}"
+        return f"{fold(self.nodes)} {'stays' if len(self.nodes) == 1 else 'stay'} drained; {self.why}"
+
+
+def next_steps(policy: Policy, world: World, fleet: Fleet, bad: Collection[str], spares: Sequence[str]) -> list[Step]:
+    """What is to be done, in that order; spares: in the order in which they are to be taken."""
     names = sorted(bad)
-    if policy.failed_node == "rollback":
-        return _back(world, names)
-    if policy.failed_node == "replace":
-        free = [name for name in spares if name not in bad and world.state(name).at_target(target)]
-        lines = [f"bedplate node replace {node} {spare} {WORD}" for node, spare in zip(names, free, strict=False)]
-        without = names[len(free) :]
-        return lines + [f"no spare that runs the target is left for {fold(without)}"] * bool(without)
-    return [f"{fold(names)} stay drained; the same command tries them again, first of all"]
+    failed = [name for name in names if world.state(name).status in (Status.FAILED, Status.RESCUED)]
+    if policy.failed_node == LEAVE:
+        return _leave(names)
+    steps = _back(world, failed) if policy.failed_node == ROLL_BACK else _spares(world, fleet, failed, spares)
+    return steps + _leave([name for name in names if name not in failed])
 
 
-def _back(world: World, names: Sequence[str]) -> list[str]:
+def promise(policy: Policy, approved_by: str | None) -> str:
+    """What the plan says of it, before anybody says yes."""
+    if policy.failed_node == ROLL_BACK:
+        return "a node that fails is rolled back to what it ran, when the rollout has ended"
+    if policy.failed_node == REPLACE:
+        return "a node that fails is replaced by a spare, when the rollout has ended" + (
+            f", on the word of {approved_by}"
+            if approved_by
+            else ": by hand, without --approved-by NAME it is only named"
+        )
+    return "a node that fails stays drained"
+
+
+def _leave(names: Sequence[str]) -> list[Step]:
+    return [Step(LEAVE, tuple(names), why="the same command tries again, first of all")] if names else []
+
+
+def _back(world: World, names: Sequence[str]) -> list[Step]:
     to: dict[str, list[str]] = {}
     unknown = []
     for name in names:
         state = world.state(name)
-        earlier = state.runs if state.status in BAD and state.target != state.runs else state.previous
-        if earlier and earlier in world.names:
-            to.setdefault(world.names[earlier], []).append(name)
+        if state.runs in world.names and state.runs != state.target:
+            to.setdefault(world.names[str(state.runs)], []).append(name)
         else:
             unknown.append(name)
-    lines = [f"bedplate rollback {environment} --nodes '{fold(nodes)}'" for environment, nodes in to.items()]
-    return lines + [f"{fold(unknown)} ran no environment before: nothing to roll back to"] * bool(unknown)
+    steps = [Step(ROLL_BACK, tuple(nodes), environment) for environment, nodes in to.items()]
+    if unknown:
+        steps.append(Step(LEAVE, tuple(unknown), why="no other environment was there before: nothing to roll back to"))
+    return steps
+
+
+def _spares(world: World, fleet: Fleet, names: Sequence[str], spares: Sequence[str]) -> list[Step]:
+    steps, without, left = [], [], [name for name in spares if name not in names]
+    for node in names:
+        wanted = asked_environment(fleet, world, node)
+        spare = next((name for name in left if wanted and world.state(name).at_target(wanted)), None)
+        if node in spares or spare is None:
+            without.append(node)
+            continue
+        left.remove(spare)
+        steps.append(Step(REPLACE, (node,), spare=spare))
+    if without:
+        steps.append(Step(LEAVE, tuple(without), why="no spare is left that runs what the neighbours run"))
+    return steps

@@ -145,6 +145,11 @@ def fold(
     return World(nodes, rollouts, names, head, before)
 
 
+def running_names(world: World) -> list[str]:
+    """The names of the environments that nodes run, one for each node that runs one."""
+    return [world.names[state.runs] for state in world.nodes.values() if state.runs and state.runs in world.names]
+
+
 def node_names(event: Event) -> list[str]:
     return list(_nodes_in(event.subjects))
 

@@ -1,12 +1,13 @@
 """What a plan will do, in words and seconds: the differences nodes will see, and how long batches took before."""
 
 import datetime
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from bedplate.decide.plan import Plan
 from bedplate.model.event import Event
 
 MINIMUM_S = 0.1
+MINUTE_S = 60
 ENDS = frozenset({"node.done", "node.failed", "node.unreachable"})
 TIMED = ENDS | {"batch.admitted"}  # the kinds that seconds_a_batch looks at
 
@@ -34,6 +35,31 @@ def expected_duration_s(plan: Plan, history: float | None, soak_s: int = 0) -> f
     if history is None:
         return None
     return round(max(MINIMUM_S, history) * len(plan.batches) + soak_s * max(0, len(plan.batches) - 1), 1)
+
+
+def seconds_left(
+    spans: Sequence[float], elapsed_s: float | None, waiting: int, history: float | None, soak_s: int = 0
+) -> float | None:
+    """How long a rollout will go on; None: neither it nor any before it has ended a batch.
+
+    spans: of its own batches that ended, which say more than history does; elapsed_s: of the batch in flight, if one
+    is; waiting: batches that did not begin.
+    """
+    mean = sum(spans) / len(spans) if spans else history
+    if mean is None:
+        return None
+    in_flight = 0.0 if elapsed_s is None else max(0.0, mean - elapsed_s)
+    return in_flight + waiting * (mean + soak_s)
+
+
+def span(seconds: float) -> str:
+    """For a person: 45 s, 12 min, 3 h 20 min."""
+    if seconds < 2 * MINUTE_S:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / MINUTE_S)
+    if minutes < 2 * MINUTE_S:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def leaving(runs: Collection[str | None], target: str) -> list[str]:

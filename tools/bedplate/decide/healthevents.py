@@ -24,9 +24,12 @@ def drafts(results: Sequence[Result], *, run: str, classes: Sequence[str], agent
         "nodes": {verdict: fold(names) for verdict, names in sorted(nodes.items())},
         "profiles": sorted({result.profile for result in results if result.profile}),
     }  # fmt: skip
-    judged = [
-        Draft(JUDGED, (f"node:{r.node}",), {"run": run, "reason": reason(r), **summary(r)})
-        for r in results
-        if r.verdict != PASS
-    ]
-    return [Draft(RUN, (f"health:{run}",), body), *judged]
+    about = [draft for result in results if (draft := judged(result)) is not None]
+    return [Draft(RUN, (f"health:{run}",), body), *about]
+
+
+def judged(result: Result) -> Draft | None:
+    """The event about a node that is not well; None: all of it passed."""
+    if result.verdict == PASS:
+        return None
+    return Draft(JUDGED, (f"node:{result.node}",), {"run": result.run, "reason": reason(result), **summary(result)})

@@ -9,8 +9,8 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from bedplate_agent.sinks import Result
-from bedplate_agent.verdict import ERROR, SEVERITY, Finding, worst
+from bedplate_agent.sinks import Result, culprit
+from bedplate_agent.verdict import ERROR, PASS, SEVERITY, WARN, Finding, worst
 
 ANSWERS = "node.answers"
 SCHEMA = 1
@@ -24,6 +24,17 @@ class NoResult(Exception):
 def lost(node: str, why: str, *, run: str = "", environment: str = "") -> Result:
     """The row of a node of which nothing is known."""
     return Result(node, ERROR, (Finding(ERROR, _plain(why), check=ANSWERS),), run, environment)
+
+
+def unwell(name: str, health: Result | None) -> list[str]:
+    """Why a look at a node is no proof that it is well."""
+    if health is None:
+        return [f"{name} was not looked at: nothing is known of its health"]
+    if health.verdict in (PASS, WARN):
+        return []
+    named = culprit(health.findings)
+    assert named is not None  # noqa: S101  a verdict has a finding
+    return [f"{name} is {health.verdict}: {named.check} {named.entity} {named.message}".replace("  ", " ")]
 
 
 def read(data: bytes, node: str, asked: Collection[str], run: str) -> tuple[Result, Mapping[str, Any]]:

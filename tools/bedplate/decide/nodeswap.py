@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 import yaml
 
-from bedplate.decide.fold import Status, World
+from bedplate.decide.fold import BAD, Status, World
+from bedplate.decide.healthresult import unwell
 from bedplate.decide.slurmnodes import SlurmNode
 from bedplate.decide.verification import PASS as VERIFIED
 from bedplate.decide.verification import Verification
 from bedplate.model.faults import BadInput
 from bedplate.model.fleet import Fleet, parse_fleet
 from bedplate.model.nodes import fold
-from bedplate_agent.sinks import Result, culprit
-from bedplate_agent.verdict import PASS, WARN
+from bedplate_agent.sinks import Result
 
 
 @dataclass(frozen=True)
@@ -100,16 +100,20 @@ def partitions(known: Mapping[str, SlurmNode], bad: str, spare: str) -> dict[str
 
 
 def asked_environment(fleet: Fleet, world: World, bad: str) -> str | None:
-    """The identity of the environment that a node in the bad one's place must run: its own, else its neighbours'."""
-    own = world.state(bad).runs
-    if own is not None:
-        return own
+    """The identity of the environment that a node in the bad one's place must run.
+
+    Its own; where it was lost on the way to another one, that of most of its neighbours, which are there or stayed.
+    """
+    state = world.state(bad)
+    lost_on_the_way = state.status in BAD and state.target != state.runs
+    if state.runs is not None and not lost_on_the_way:
+        return state.runs
     peers = [node.name for node in fleet.nodes.values() if node.partition == fleet.nodes[bad].partition]
     counts: dict[str, int] = {}
     for name in peers:
-        if (runs := world.state(name).runs) is not None:
+        if name != bad and (runs := world.state(name).runs) is not None:
             counts[runs] = counts.get(runs, 0) + 1
-    return max(counts, key=lambda identity: counts[identity], default=None)
+    return max(counts, key=lambda identity: counts[identity], default=state.runs)
 
 
 def refusals(  # noqa: C901  a list of cases
@@ -147,17 +151,6 @@ def refusals(  # noqa: C901  a list of cases
         found.append(f"{spare} is not what its lock says: {verified.verdict} {verified.why}")
     found += unwell(spare, health)
     return found
-
-
-def unwell(name: str, health: Result | None) -> list[str]:
-    """Why a look at a node is no proof that it is well."""
-    if health is None:
-        return [f"{name} was not looked at: nothing is known of its health"]
-    if health.verdict in (PASS, WARN):
-        return []
-    named = culprit(health.findings)
-    assert named is not None  # noqa: S101  a verdict has a finding
-    return [f"{name} is {health.verdict}: {named.check} {named.entity} {named.message}".replace("  ", " ")]
 
 
 def told(refused: Sequence[str]) -> str:

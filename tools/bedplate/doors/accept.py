@@ -27,7 +27,7 @@ class ActionModule(ActionBase):
             return result | {"failed": True, "msg": str(fault)}
         result |= {
             "changed": False,
-            "bedplate_answered": {"kind": draft.kind, "body": dict(draft.body)},
+            "bedplate_told": {"kind": draft.kind, "body": dict(draft.body)},
         }
         if not answered.accepted:
             where = f" (look at {answered.look_at})" if answered.look_at else ""

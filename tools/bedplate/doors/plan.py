@@ -118,9 +118,8 @@ def _say(session: rollout.Session) -> None:
     if session.dry:
         head += ", dry: nothing is changed or recorded"
     show(head)
-    show(f"  {session.readiness.acceptance}")
-    if questions := session.readiness.questions:
-        show(f"  each changed node answers before it returns: {', '.join(questions)}")
+    for line in session.readiness.gates():
+        show(f"  {line}")
     for number in session.dead:
         show(f"  rollout {number} was not ended by its controller: abandoned")
     plan = session.plan

@@ -163,6 +163,8 @@ class CallbackModule(CallbackBase):
             return
         for status, names in sorted(by_status.items()):
             show(f"  {status}: {len(names)}: {fold_names(names)}")
+        for step in rollout.next_for(session.readiness, session.plan, world):
+            show(f"  next: {step}")
         record = world.rollouts.get(session.number)
         if record and record.outcome == "stopped":
             show(f"  STOPPED: {record.reason}")
@@ -186,8 +188,8 @@ def _found(session: rollout.Session, node: str, body: Mapping[str, Any]) -> None
     """What actions found of a node, however their task ended."""
     if "bedplate_verified" in body:
         session.verified(node, body["bedplate_verified"])
-    if "bedplate_answered" in body:
-        session.answered(node, **body["bedplate_answered"])
+    if "bedplate_told" in body:
+        session.told(node, **body["bedplate_told"])
 
 
 def _step(result: Any) -> str:

@@ -1,13 +1,22 @@
-"""Action `bedplate_soak`: lets a batch stand for a while, then asks whether its nodes are still the lock's."""
+"""Action `bedplate_soak`: lets a batch stand for a while, then asks if its nodes are still the lock's, and well."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
 from bedplate.act import rollout
+from bedplate.decide.healthevents import judged
+from bedplate.decide.healthresult import unwell
+from bedplate.decide.verification import ERROR, FAIL, PASS
 from bedplate.model.faults import BedplateError
+from bedplate.observe.health import look
 from bedplate.observe.verify import verify
+from bedplate_agent import verdict
+from bedplate_agent.sinks import Result
+
+PAUSE_S = 15.0
 
 
 class ActionModule(ActionBase):
@@ -24,12 +33,38 @@ class ActionModule(ActionBase):
         if session is None or not soak.nodes:
             return result | {"changed": False}
         time.sleep(soak.wait_s)
-        name = session.lock.name
         try:
-            found = verify(session.site, dict.fromkeys(soak.nodes, name))
-            said = {node: each.body() for node, each in found.items()}
+            said = look_again(session, soak.nodes)
         except BedplateError as fault:
             # Nothing is known of them any more: each is an error, and counts as one.
-            why = {"environment": name, "verdict": "ERROR", "why": str(fault), "checks": [], "facts": {}}
+            why = {"environment": session.lock.name, "verdict": ERROR, "why": str(fault), "checks": [], "facts": {}}
             said = dict.fromkeys(soak.nodes, why)
         return result | {"changed": False, "waited_s": round(soak.wait_s), "bedplate_soaked": said}
+
+
+def look_again(session: rollout.Session, nodes: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Bodies of node.verified: each node held against its lock, and asked how it is where its environment says so."""
+    name = session.lock.name
+    said = {node: each.body() for node, each in verify(session.site, dict.fromkeys(nodes, name)).items()}
+    asked = [
+        node for node, body in said.items()
+        if body["verdict"] == PASS and rollout.asks_health(session.site, name, session.site.fleet.nodes[node].kind)
+    ]  # fmt: skip
+    for node, found in _health(session, asked).items():
+        if why := unwell(node, found):
+            draft = judged(found)
+            said[node] |= {
+                "verdict": FAIL if found.verdict == verdict.FAIL else ERROR, "why": f"health: {why[0]}",
+                "health": dict(draft.body) if draft else {},
+            }  # fmt: skip
+    return said
+
+
+def _health(session: rollout.Session, nodes: Sequence[str]) -> dict[str, Result]:
+    """A second look at those whose first one was no good: jobs may run there by now, and a look may meet a moment."""
+    found = look(session.site, dict.fromkeys(nodes, session.lock.name)) if nodes else {}
+    again = [node for node, result in found.items() if unwell(node, result)]
+    if again:
+        time.sleep(PAUSE_S)
+        found |= look(session.site, dict.fromkeys(again, session.lock.name))
+    return found

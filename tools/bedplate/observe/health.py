@@ -2,6 +2,7 @@
 
 import base64
 import json
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from bedplate.ssh import Answer, Target, run_everywhere
 from bedplate_agent import recording
 from bedplate_agent.command import DEADLINES_S, judged
 from bedplate_agent.judging import chosen
-from bedplate_agent.probe import Raw
+from bedplate_agent.probe import PASSIVE, Raw
 from bedplate_agent.registry import every
 from bedplate_agent.sinks import Result
 
@@ -54,9 +55,11 @@ Profiles = Mapping[str, dict[str, Any] | str]
 NO_PYTHON = 127
 
 
-def profiles(site: Site, names: Sequence[str], *, since_us: int = 0) -> dict[str, dict[str, Any] | str]:
-    """What each node must show, or why nobody knows that; nothing is contacted."""
-    runs = running(site)
+def profiles(
+    site: Site, names: Sequence[str], *, since_us: int = 0, under: Mapping[str, str] | None = None
+) -> dict[str, dict[str, Any] | str]:
+    """What each node must show, or why nobody knows that; nothing is contacted. under: see ask."""
+    runs = running(site) if under is None else under
     checks = {check.id: check.expects for check in every()}
 
     @cache
@@ -86,17 +89,19 @@ def ask(
     timeout_s: float | None = None,
     record: Path | None = None,
     since_us: int = 0,
+    under: Mapping[str, str] | None = None,
     report: Report,
 ) -> None:
     """Ask nodes; report is called with the result of each as soon as there is one, or none can come any more.
 
     record: a folder that gets what every node said, a record for each; since_us: see of_node.
+    under: node -> the environment it is held against; None: the one that the ledger has for it.
 
     Raises:
         Refused: the site is an example.
     """
     site.refuse_example("ask nodes how they are")
-    found = profiles(site, names, since_us=since_us)
+    found = profiles(site, names, since_us=since_us, under=under)
     for name in names:
         if isinstance(why := found[name], str):
             report(lost(name, why, run=run))
@@ -143,6 +148,26 @@ def _answers(
 
     deadline_s = timeout_s or sum(DEADLINES_S[klass] for klass in set(classes)) + LOGIN_S
     yield from run_everywhere(targets, COMMAND, stdin=sent, width=width, timeout_s=deadline_s)
+
+
+def new_run() -> str:
+    """The name of a run: twelve digits, what fits into Slurm's reason beside the check."""
+    return secrets.token_hex(6)
+
+
+def look(site: Site, under: Mapping[str, str]) -> dict[str, Result]:
+    """Nodes as they are now, held against the environments they should run; beside jobs, and every node has a result.
+
+    Raises:
+        Refused: the site is an example.
+    """
+    found: dict[str, Result] = {}
+
+    def note(result: Result) -> None:
+        found[result.node] = result
+
+    ask(site, list(under), run=new_run(), classes=(PASSIVE,), under=under, report=note)
+    return found
 
 
 def message(request: Mapping[str, Any]) -> bytes:

@@ -3,7 +3,6 @@
 A report is one remote command a node, and starts no program of ours there.
 """
 
-import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from bedplate.decide.healthdrain import FRESH_S
 from bedplate.decide.healthreport import COMMAND, report
 from bedplate.decide.healthresult import NoResult, lost
-from bedplate.observe.health import WIDTH, ask
+from bedplate.observe.health import WIDTH, ask, new_run
 from bedplate.sources.site import Site
 from bedplate.ssh import Target, run_everywhere
 from bedplate_agent.judging import chosen
@@ -20,7 +19,6 @@ from bedplate_agent.sinks import Result
 
 DEADLINE_S = 30.0  # of a node: a login and one cat
 RETURN_CLASSES = (PASSIVE, OUT_OF_BAND, IDLE)  # all that does not load a node
-RUN_BYTES = 6
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class OverSsh:
 
     def look(self, names: Sequence[str]) -> list[Result]:
         found: list[Result] = []
-        ask(self.site, names, run=secrets.token_hex(RUN_BYTES), classes=RETURN_CLASSES, report=found.append)
+        ask(self.site, names, run=new_run(), classes=RETURN_CLASSES, report=found.append)
         return found
 
 

@@ -1,0 +1,5 @@
+"""Door to bedplate.doors.healthy."""
+
+from bedplate.doors.healthy import ActionModule
+
+__all__ = ["ActionModule"]

@@ -1,0 +1,150 @@
+"""What becomes of nodes that a rollout left behind: by the policy's word, after its end, and said if it cannot be."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bedplate.cli import failednodes
+from bedplate.cli.failednodes import amend_all
+from bedplate.decide.failednodes import LEAVE, REPLACE, ROLL_BACK, Step, next_steps, promise
+from bedplate.decide.fold import NodeState, Status, World
+from bedplate.decide.nodeswap import asked_environment
+from bedplate.model.faults import Refused
+from bedplate.model.fleet import Fleet, parse_fleet
+from bedplate.model.policy import Policy
+from bedplate.sources.site import Site, open_site
+from unit.site_sample import FLEET, NODES, write_site
+from unit.story import A, B
+
+POLICY = Policy(1, 2, 4, 1)
+SPARES = ("n7", "n8")
+RUNS_A, RUNS_B = NodeState(Status.VERIFIED, runs=A, target=A), NodeState(Status.VERIFIED, runs=B, previous=A, target=B)
+FAILED = NodeState(Status.FAILED, runs=A, target=B)  # on its way from A to B
+THERE = dict.fromkeys(("n3", "n4", "n5", "n6", "n8"), RUNS_B) | {"n7": RUNS_A}
+
+
+def world(**states: NodeState) -> World:
+    return World({**THERE, **states}, {}, {A: "A", B: "B"}, 0)
+
+
+def fleet() -> Fleet:
+    return parse_fleet(FLEET, NODES, fleet_file="fleet.yml", csv_file="nodes.csv")
+
+
+def said(word: str, there: World, *bad: str) -> list[str]:
+    return [str(step) for step in next_steps(replace(POLICY, failed_node=word), there, fleet(), bad, SPARES)]
+
+
+def test_a_failed_node_is_left_and_tried_first() -> None:
+    there = world(n1=FAILED, n2=replace(FAILED, status=Status.UNREACHABLE))
+    assert said(LEAVE, there, "n2", "n1") == ["n[1-2] stay drained; the same command tries again, first of all"]
+    assert said(LEAVE, there) == said(ROLL_BACK, there) == said(REPLACE, there) == []
+
+
+def test_a_failed_node_goes_back_to_what_it_ran_and_to_nothing_else() -> None:
+    there = world(
+        n1=FAILED, n2=replace(FAILED, status=Status.RESCUED),
+        n3=NodeState(Status.FAILED, target=B),  # never ran anything
+        n4=NodeState(Status.FAILED, runs=B, previous=A, target=B),  # ran the target: a recheck failed
+        n5=replace(FAILED, status=Status.UNREACHABLE), n6=replace(FAILED, status=Status.IN_DOUBT),
+    )  # fmt: skip
+    assert said(ROLL_BACK, there, "n1", "n2", "n3", "n4", "n5", "n6") == [
+        "bedplate rollback A --nodes 'n[1-2]'",
+        "n[3-4] stay drained; no other environment was there before: nothing to roll back to",
+        "n[5-6] stay drained; the same command tries again, first of all",
+    ]
+
+
+def test_a_spare_is_one_that_runs_what_the_neighbours_run() -> None:
+    word = "--approved-by NAME --reason TEXT"
+    one, two = world(n1=FAILED), world(n1=FAILED, n2=FAILED)
+    assert said(REPLACE, one, "n1") == [f"bedplate node replace n1 n8 {word}"]
+    assert said(REPLACE, two, "n1", "n2")[1] == ("n2 stays drained; no spare is left that runs what the neighbours run")
+    before = world(n1=FAILED, **dict.fromkeys(("n2", "n3", "n4", "n5", "n6", "n8"), RUNS_A))
+    assert said(REPLACE, before, "n1") == [f"bedplate node replace n1 n7 {word}"], "the rollout stopped at the canary"
+    assert "no spare is left" in said(REPLACE, world(n7=FAILED, n8=FAILED), "n7")[0], "a spare is replaced by none"
+
+
+def test_the_place_of_a_node_that_was_lost_on_the_way_asks_for_what_its_neighbours_run() -> None:
+    assert asked_environment(fleet(), world(n1=FAILED), "n1") == B
+    drained = NodeState(Status.FAILED, runs=A, target=A, step="verification")
+    assert asked_environment(fleet(), world(n1=drained), "n1") == A, "a node that was lost at work: its own"
+    alone = World({"n1": FAILED}, {}, {A: "A", B: "B"}, 0)
+    assert asked_environment(fleet(), alone, "n1") == A
+
+
+def test_a_plan_says_what_will_become_of_failed_nodes() -> None:
+    assert promise(POLICY, None) == "a node that fails stays drained"
+    assert "is rolled back to what it ran" in promise(replace(POLICY, failed_node=ROLL_BACK), None)
+    assert promise(replace(POLICY, failed_node=REPLACE), "ann").endswith("on the word of ann")
+    assert "by hand" in promise(replace(POLICY, failed_node=REPLACE), None)
+
+
+# --- doing it -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def a_site(tmp_path: Path) -> Site:
+    return open_site(write_site(tmp_path / "site"))
+
+
+BACK = Step(ROLL_BACK, ("n1", "n2"), environment="A")
+SWAP = Step(REPLACE, ("n1",), spare="n8")
+
+
+def amended(site: Site, *steps: Step, back: failednodes.Back, approved_by: str | None = None) -> list[str]:
+    return [str(each) for each in amend_all(site, steps, back=back, approved_by=approved_by, environment="B")]
+
+
+def never(environment: str, nodes: tuple[str, ...]) -> bool:
+    raise AssertionError((environment, nodes))
+
+
+def test_nodes_are_rolled_back_and_what_could_not_be_is_said(a_site: Site) -> None:
+    asked: list[tuple[str, tuple[str, ...]]] = []
+
+    def back(environment: str, nodes: tuple[str, ...]) -> bool:
+        asked.append((environment, nodes))
+        return len(asked) == 1
+
+    assert amended(a_site, BACK, back=back) == ["n[1-2]: rolled back to A"]
+    assert asked == [("A", ("n1", "n2"))]
+    line = "NOT done: bedplate rollback A --nodes 'n[1-2]': "
+    assert amended(a_site, BACK, back=back) == [f"{line}not all of them run A now"]
+
+    def refused(environment: str, nodes: tuple[str, ...]) -> bool:
+        raise Refused("the archive lacks libc6")
+
+    assert amended(a_site, BACK, SWAP, back=refused) == [f"{line}the archive lacks libc6", f"next: {SWAP}"], (
+        "one that cannot be done keeps nobody from the next"
+    )
+
+
+def test_a_spare_takes_a_place_only_on_a_named_persons_word(a_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, object]] = []
+
+    def exchange(site: Site, bad: str, spare: str, **words: object) -> dict[str, str]:
+        assert site is a_site
+        asked.append({"bad": bad, "spare": spare, "approved_by": words["approved_by"], "reason": words["reason"]})
+        return {"training": "n[2-6,8]"}
+
+    monkeypatch.setattr(failednodes, "exchange", exchange)
+    assert amended(a_site, SWAP, back=never) == [f"next: {SWAP}"]
+    assert asked == []
+    [line] = amended(a_site, SWAP, back=never, approved_by="ann")
+    assert line.startswith("n1: partition training: n[2-6,8]\nn8 is in the place of n1.")
+    assert asked == [{
+        "bad": "n1", "spare": "n8", "approved_by": "ann", "reason": "failed in a rollout of B, whose policy says so",
+    }]  # fmt: skip
+
+
+def test_a_document_says_of_each_step_whether_it_was_done(a_site: Site) -> None:
+    steps = [BACK, Step(LEAVE, ("n4",), why="the same command tries again, first of all")]
+    said = [
+        each.as_dict() for each in amend_all(a_site, steps, back=lambda *_: True, approved_by=None, environment="B")
+    ]
+    assert [(each["do"], each["nodes"], each["done"]) for each in said] == [
+        ("rollback", ["n1", "n2"], True), ("leave", ["n4"], None),
+    ]  # fmt: skip
+    assert said[1]["said"] == "n4 stays drained; the same command tries again, first of all"
