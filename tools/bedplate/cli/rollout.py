@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from bedplate.act import checkpoint as checkpoints
 from bedplate.act import controllerlock
 from bedplate.act.playbook import Outcome, judge_end, run_rollout
 from bedplate.act.rollout import LOCK_FILE, Order, next_for
+from bedplate.act.rollout import roles as roles_of
 from bedplate.act.wayback import way_back
 from bedplate.cli.failednodes import Amended, amend_all
 from bedplate.cli.names import node_names
@@ -23,7 +24,8 @@ from bedplate.cli.rehearsal import rehearse as rehearse_on_a_spare
 from bedplate.decide.equality import Return, returns
 from bedplate.decide.failednodes import Step
 from bedplate.decide.fold import Status
-from bedplate.decide.forecast import leaving
+from bedplate.decide.forecast import leaving, span
+from bedplate.decide.waves import in_waves
 from bedplate.ledger.store import Ledger
 from bedplate.model.faults import BadInput, Busy, DifferencesFound, NodesFailed, Refused
 from bedplate.observe.running import world as read_world
@@ -85,27 +87,63 @@ def plan(root: Path, /, environment: str, as_json: bool, **options: Any) -> None
 
 
 @click.command()
-@click.argument("environment", metavar="ENV")
+@click.argument("environments", metavar="ENV...", nargs=-1, required=True)
 @ordering
 @click.option("--plan", "plan_sha256", metavar="SHA256", help="Of the plan that was looked at; another one is refused.")
 @click.option("--yes", is_flag=True, help="Do not ask. Never stands for --approved-by.")
 @json_option
 @click.pass_obj
-def rollout(root: Path, /, environment: str, yes: bool, as_json: bool, **options: Any) -> None:
+def rollout(root: Path, /, environments: tuple[str, ...], yes: bool, as_json: bool, **options: Any) -> None:
     """Bring nodes to an environment, in batches.
 
     Canary, small group, rest; it stops at the failure budget and records every step.
 
     Shows the plan, asks, then runs `ansible-playbook playbooks/rollout.yml -e target=ENV` and draws its progress.
+    Several ENV are one upgrade: Slurm's controllers first, then nodes, then other clients, each when all nodes of the
+    one before run it.
     Exit codes: 0 every node runs ENV; 3 stopped by policy; 4 nodes failed or are in doubt; 6 a rollout runs already.
 
     \b
-    Example:
+    Examples:
       bedplate rollout 2026.11-b --nodes n[1-4] --yes
+      bedplate rollout controllers-2026.11 2026.11-b
     """
     site = open_site(root)
     _refuse_busy(site)
-    order = _order(site, environment, options)
+    names = _in_waves(site, environments)
+    if options["plan_sha256"] and len(names) > 1:
+        raise BadInput("--plan is of one environment: the plan of a later one depends on how the earlier one went")
+    documents = list[dict[str, Any]]()
+    left = list(names)
+    try:
+        for name in names:
+            _roll_out(site, _order(site, name, options), yes=yes, as_json=as_json, tell=documents.append)
+            left.remove(name)
+    finally:
+        if as_json and documents:
+            print_json(documents[0] if len(names) == 1 else {"rollouts": documents, "not_begun": left[1:]})
+        elif left[1:]:
+            click.echo(f"not begun, since {left[0]} is not everywhere: {', '.join(left[1:])}", err=True)
+
+
+def _in_waves(site: Site, environments: Sequence[str]) -> list[str]:
+    """Each environment once, in the order of an upgrade; whether one can be rolled out is asked when its turn comes."""
+    if len(set(environments)) == 1:
+        return [environments[0]]
+    for name in environments:
+        if not site.lock_path(name).exists():
+            raise Refused(f"environment {name} is not locked (run: bedplate lock {name})")
+    roles = {
+        name: [role.name for kind in site.environment(name).kinds for role in roles_of(site, name, kind)]
+        for name in dict.fromkeys(environments)
+    }
+    return in_waves(roles)
+
+
+def _roll_out(
+    site: Site, order: Order, *, yes: bool, as_json: bool, tell: Callable[[dict[str, Any]], None]
+) -> None:  # fmt: skip
+    """One environment, to its end; tell gets what is said of it, before what the end means is raised."""
     prospect, outcome = _run(site, order, "rollout", yes=yes, as_json=as_json)
 
     def back(earlier: str, nodes: tuple[str, ...]) -> bool:
@@ -115,10 +153,11 @@ def rollout(root: Path, /, environment: str, yes: bool, as_json: bool, **options
         state = (ended.world if ended else planned.world).state
         return all(state(name).at_target(planned.readiness.lock.identity) for name in nodes)
 
-    _finish(
-        prospect, outcome, as_json=as_json,
-        amend=lambda steps: amend_all(site, steps, back=back, approved_by=order.approved_by, environment=environment),
-    )  # fmt: skip
+    def amend(steps: list[Step]) -> list[Amended]:
+        return amend_all(site, steps, back=back, approved_by=order.approved_by, environment=order.environment)
+
+    tell(_told(prospect, outcome, as_json=as_json, amend=amend))
+    _judge(prospect, outcome, None)
 
 
 @click.command()
@@ -181,7 +220,10 @@ def rollback(
     _refuse_no_way_back(site, name, options["nodes"])
     prospect, outcome = _run(site, _order(site, name, options), "rollback", yes=yes, as_json=as_json)
     back = _returns(prospect, outcome)
-    _finish(prospect, outcome, as_json=as_json, back=back)
+    document = _told(prospect, outcome, as_json=as_json, back=back)
+    if as_json:
+        print_json(document)
+    _judge(prospect, outcome, back)
 
 
 def _refuse_no_way_back(site: Site, name: str, nodes: str | None) -> None:
@@ -275,15 +317,15 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _finish(
+def _told(
     prospect: Prospect,
     outcome: Outcome | None,
     *,
     as_json: bool,
     back: list[Return] | None = None,
     amend: Callable[[list[Step]], list[Amended]] | None = None,
-) -> None:
-    """Say how it ended, do with failed nodes what the policy says (amend), or name it; raise what the end means."""
+) -> dict[str, Any]:
+    """Say how it ended, do with failed nodes what the policy says (amend), or name it; the document of all that."""
     lock, asked = prospect.readiness.lock, [node.name for node in prospect.readiness.nodes]
     world = outcome.world if outcome else prospect.world
     there = [name for name in asked if world.state(name).at_target(lock.identity)]
@@ -292,25 +334,27 @@ def _finish(
     elif not as_json and outcome is not None:
         click.echo(
             f"Rollout {outcome.record.number}: {len(there)} of {len(asked)} nodes run {lock.name}, verified;"
-            f" {outcome.seconds:.0f} s; log {outcome.log}"
+            f" {span(outcome.seconds)}; log {outcome.log}"
         )
     if back and not as_json:
         _show_returns(back, lock.name)
     steps = next_for(prospect.readiness, prospect.plan, world) if outcome else []
     amended = amend(steps) if amend and outcome and outcome.record.ended else [Amended(step) for step in steps]
-    if as_json:
-        now = read_world(prospect.site) if amended else world
-        print_json({
-            "environment": lock.name, "identity": lock.identity, "rollout": outcome.record.number if outcome else None,
-            "nodes": {name: str(now.state(name).status) for name in asked},
-            "failed_nodes": [each.as_dict() for each in amended],
-            **({"equal": {r.node: r.equal for r in back}} if back is not None else {}),
-        })  # fmt: skip
-    else:
-        for each in amended:
-            click.echo(str(each))
+    for each in [] if as_json else amended:
+        click.echo(str(each))
+    now = read_world(prospect.site) if amended else world
+    return {
+        "environment": lock.name, "identity": lock.identity, "rollout": outcome.record.number if outcome else None,
+        "nodes": {name: str(now.state(name).status) for name in asked},
+        "failed_nodes": [each.as_dict() for each in amended],
+        **({"equal": {r.node: r.equal for r in back}} if back is not None else {}),
+    }  # fmt: skip
+
+
+def _judge(prospect: Prospect, outcome: Outcome | None, back: list[Return] | None) -> None:
+    """Raise what the end of a rollout means."""
     if outcome is not None:
-        judge_end(outcome, asked, lock.identity)
+        judge_end(outcome, [node.name for node in prospect.readiness.nodes], prospect.readiness.lock.identity)
     wrong = [r for r in back or [] if r.now and r.then and not r.equal]
     if wrong:
         raise DifferencesFound("not what they were: " + "; ".join(f"{r.node}: {', '.join(r.differs)}" for r in wrong))
