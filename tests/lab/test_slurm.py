@@ -70,8 +70,7 @@ def cluster(lab: Places) -> Places:
         before_its_controllers = bedplate("rollout", "N1", "--yes", check=False)
         assert before_its_controllers.code != 0
         assert "bedplate rollout S" in before_its_controllers.err
-    bedplate("rollout", "S", "--yes")
-    bedplate("rollout", "N1", "--yes")
+    bedplate("rollout", "N1", "S", "--yes")  # the controllers first, whatever the order of the words
     return lab
 
 
