@@ -1,6 +1,6 @@
 """What a ledger of a million events costs: to verify, to ask, to append to.
 
-    python benchmarks/ledger.py [--events 1000000] [--folder DIR] [--url URL] [--json]
+    python benchmarks/ledger.py [--events 1000000] [--folder DIR] [--url URL | --postgresql] [--json]
 
 Two years of 660 nodes: each is verified and collected daily, every week a rollout takes all of them to another
 environment in ten batches. Questions are measured inside the process (the kept projection is up to date), and as
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import batched
 from pathlib import Path
 from statistics import median
@@ -31,6 +32,7 @@ from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import sha256
 from bedplate.model.event import Draft
 from unit.ledger_sample import write_site
+from unit.postgres_server import server
 
 NODES = [f"gpu{number:03}" for number in range(1, 661)]
 ENVIRONMENTS = {f"2026.{number:02}": sha256(str(number).encode()) for number in range(1, 25)}
@@ -238,12 +240,15 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--folder", type=Path, help="where the ledger lies, and is kept; default: a temporary one")
     parser.add_argument("--url", help="a ledger elsewhere: postgresql://…; it is filled up")
+    parser.add_argument("--postgresql", action="store_true", help="in a server of its own, with Debian's settings")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="bedplate-ledger-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="bedplate-ledger-") as temporary, ExitStack() as opened:
         folder = asked.folder or Path(temporary)
         folder.mkdir(exist_ok=True)
         url = asked.url or f"sqlite:///{folder.resolve()}/ledger.sqlite3"
+        if asked.postgresql:
+            url = opened.enter_context(server(configuration="")).database("ledger")
         write_site(folder, url)
         result = measured(url, folder, asked.events)
     if asked.json:

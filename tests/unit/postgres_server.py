@@ -14,7 +14,6 @@ import pytest
 
 START_S = 120.0
 CONFIGURATION = """
-listen_addresses = ''
 max_connections = 30
 shared_buffers = 16MB
 max_wal_size = 32MB
@@ -33,8 +32,9 @@ def programs() -> Path:
 class Server:
     """One cluster; it can be killed and started again. mounted: on a file system of this size, of its own."""
 
-    def __init__(self, folder: Path, *, mounted: str | None = None) -> None:
+    def __init__(self, folder: Path, *, mounted: str | None = None, configuration: str = CONFIGURATION) -> None:
         self.folder = folder
+        self.configuration = configuration
         self.data = folder / "data"
         self.mounted = mounted
         self.process: subprocess.Popen[bytes] | None = None
@@ -53,7 +53,7 @@ class Server:
             stdout=subprocess.DEVNULL,
         )
         with (self.data / "postgresql.conf").open("a") as file:
-            file.write(f"{CONFIGURATION}\nunix_socket_directories = '{self.folder}'\n")
+            file.write(f"{self.configuration}\nlisten_addresses = ''\nunix_socket_directories = '{self.folder}'\n")
 
     def start(self) -> None:
         words = [*as_postgres(), str(programs() / "postgres"), "-D", str(self.data)]
@@ -104,10 +104,10 @@ def as_postgres() -> list[str]:
 
 
 @contextmanager
-def server(*, mounted: str | None = None) -> Iterator[Server]:
+def server(*, mounted: str | None = None, configuration: str = CONFIGURATION) -> Iterator[Server]:
     programs()
     with tempfile.TemporaryDirectory(prefix="bedplate-pg-", dir="/tmp") as name:  # a socket's path is at most 107 long
-        made = Server(Path(name), mounted=mounted)
+        made = Server(Path(name), mounted=mounted, configuration=configuration)
         made.make()
         made.start()
         try:
