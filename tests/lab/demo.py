@@ -25,7 +25,7 @@ from lab.steps import Steps
 
 ENVIRONMENTS = ("A", "B")
 SERVICES_ENVIRONMENT = "S"  # Slurm's controllers: before the nodes that they serve
-FAULT = "bad-package"
+FAULT = "bad-upgrade"
 STORY = ("lock", "rollout", "batch", "node.failed", "node.done")  # and not each step of each node
 LEFT = """The lab is left as it is:
   .venv/bin/bedplate lab status

@@ -179,6 +179,10 @@ FAULTS: dict[str, NodeFault] = {
         "the driver package refuses to unpack (its preinst fails)",
         _marker("bad-package", "the driver's preinst will fail"), _unmark("bad-package"),
     ),
+    "bad-upgrade": NodeFault(
+        "the driver package of a later suite refuses to unpack (its preinst fails); that of suite a does not",
+        _marker("bad-upgrade", "the later driver's preinst will fail"), _unmark("bad-upgrade"),
+    ),
     "slow-package": NodeFault(
         "the driver package takes 20 s to install",
         _marker("slow-package", "the driver's preinst will take 20 s"), _unmark("slow-package"),

@@ -181,7 +181,10 @@ def scripts(package: StandIn) -> dict[str, str]:
         # postinst only when configuring: an abort-* call repairs, and must be able to.
         configuring = '[ "$1" = configure ] || exit 0\n'
         return {
-            "preinst": begin + _slow(package, "slow-package") + _failing(package, "bad-package"),
+            "preinst": begin
+            + _slow(package, "slow-package")
+            + _failing(package, "bad-package")
+            + ("" if "a" in package.suites else _failing(package, "bad-upgrade")),
             "postinst": begin + configuring + _failing(package, "half-configured"),
         }
     if package.part in STARTED:
