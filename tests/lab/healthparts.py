@@ -155,14 +155,22 @@ systemctl is-active --quiet {unit} || systemd-run --quiet --unit={unit} --collec
 
 
 def follow(places: Places, node: str, server: str) -> None:
-    """The node's chronyd has this server; it runs with -x, as everywhere in the lab: the machine's clock stays."""
+    """The node's chronyd has this server, also one that is installed later.
+
+    It runs with -x, as everywhere in the lab: the machine's clock stays.
+    """
     folder = "/run/systemd/system/chrony.service.d"
     script = f"""
-[ -e /etc/chrony/chrony.conf ] || exit 0
+mkdir -p {folder} {FOLDER}
+cat > {FOLDER}/time-of-the-lab <<'END'
+#!/bin/sh
 sed 's/^server .*/server {server} iburst/; s/^makestep.*//' /etc/chrony/chrony.conf > /run/lab-chrony.conf
-mkdir -p {folder}
-printf '[Service]\nExecStart=\nExecStart=!/usr/sbin/chronyd -F 1 -x -f /run/lab-chrony.conf\n' > {folder}/server.conf
+END
+chmod 755 {FOLDER}/time-of-the-lab
+printf '[Service]\nExecStartPre=+{FOLDER}/time-of-the-lab\nExecStart=\n' > {folder}/server.conf
+echo 'ExecStart=!/usr/sbin/chronyd -F 1 -x -f /run/lab-chrony.conf' >> {folder}/server.conf
 systemctl daemon-reload
+[ -e /etc/chrony/chrony.conf ] || exit 0
 systemctl restart chrony
 chronyc waitsync 120 0 0 0.5 > /dev/null"""
     on(node, ["sh", "-euc", script], lab=places, timeout_s=180)

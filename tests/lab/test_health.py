@@ -81,6 +81,12 @@ def events(kind: str) -> list[dict[str, object]]:
     return found
 
 
+def lay_all(places: Places) -> None:
+    healthparts.serve_time(places)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda name: healthparts.lay(places, name), NODES))
+
+
 @pytest.fixture(scope="module")
 def fleet(lab_places: Places) -> Iterator[Places]:
     """Eight nodes with Slurm and the agent's timer, each with the healthy baseline; the service is run by the tests."""
@@ -104,11 +110,10 @@ def fleet(lab_places: Places) -> Iterator[Places]:
         on(CONTROLLER, ["tee", f"{SITE}/models/lab-gpu8.health.yml"], stdin=healthparts.PROFILE)
         for name in ("S", "H"):
             bedplate("lock", name)
-        for name in ("S", "H"):
-            bedplate("rollout", name, "--yes")
-    healthparts.serve_time(lab_places)
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda name: healthparts.lay(lab_places, name), NODES))
+        bedplate("rollout", "S", "--yes")
+        lay_all(lab_places)  # a rollout of H asks each node how it is
+        bedplate("rollout", "H", "--yes")
+    lay_all(lab_places)
     yield lab_places
     if not kept:
         lifecycle.down(lab_places, Steps(print), purge=False)
