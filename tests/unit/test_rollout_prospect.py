@@ -1,4 +1,4 @@
-"""What a plan foretells and a rollback needs: boots, the way back, the rehearsal, failed nodes, the delivery."""
+"""What a plan foretells and a rollback needs: boots, the way back, the rehearsal, failed nodes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,10 +8,8 @@ import pytest
 
 from bedplate.act import lock as locks
 from bedplate.act.wayback import way_back
-from bedplate.decide.acceptance import QUESTIONS
-from bedplate.decide.delivery import machines, markdown
 from bedplate.decide.equality import Return
-from bedplate.decide.fold import NodeState, Status, World, fold
+from bedplate.decide.fold import NodeState, Status, World
 from bedplate.decide.lockdoc import LockDocument, lock_text, parse_lock
 from bedplate.decide.reboots import reboot_reasons
 from bedplate.decide.rehearsal import Rehearsal, spare_for
@@ -141,55 +139,3 @@ def test_a_rehearsal_is_a_proof_only_there_and_back(
     said = last_proven([event], A)
     assert said == "last proven on 2026-11-02 (n8, event 1)" if passed else "FAILED" in said
     assert last_proven([event], B) == "never rehearsed"
-
-
-# --- the delivery ---------------------------------------------------------------------------------
-
-
-def delivered() -> Story:
-    story = Story().started(1, A, rules=[{"rule": "R-1", "weight": "note", "found": "x"}])
-    story.of(1, "batch.admitted", A, "n1", "n2", batch=0, name="canary")
-    story.of(1, "step.ended", A, "n1", "n2", step="Converge", result="changed")
-    story.of(1, "node.verified", A, "n1", verdict="PASS", facts={}, why="")
-    story.of(1, "node.done", A, "n1", manifest_sha256=A)
-    story.of(1, "node.failed", A, "n2", step="Verify", why="no GPU")
-    passed = {name: {"verdict": "passed"} for name in QUESTIONS}
-    story.tell("node.accepted", ("node:n1",), A, {"questions": passed, "stand_in": False, "logs": {"job.txt": A}})
-    return story
-
-
-def test_a_machine_is_complete_when_every_answer_of_it_is_recorded() -> None:
-    found = machines(delivered().events, {"n1": "S1", "n2": "S2", "n3": "S3"}, A)
-    assert found["n1"].missing == []
-    assert found["n1"].as_dict()["steps"] == {"Converge": "changed"}
-    assert "its change has no recorded end" in found["n2"].missing
-    assert found["n2"].steps["Verify"] == "failed: no GPU"
-    assert "versions against the vendor's list: not recorded" in found["n3"].missing
-    text = markdown("A", A, list(found.values()))
-    assert "1 of 3 machines complete, 0 signed for." in text
-    assert "## Rollout 1, batch 1 canary" in text
-    assert "## Not recorded" in text
-
-
-@pytest.mark.parametrize("weight", ["fault", "unknown"])
-def test_what_a_rule_found_against_the_vendors_list_is_missing(weight: str) -> None:
-    story = Story().started(1, A, rules=[{"rule": "R-1", "weight": weight, "found": "driver 1"}])
-    story.of(1, "batch.admitted", A, "n1", batch=0, name="rest")
-    assert "vendor's list: R-1: driver 1" in machines(story.events, {"n1": "S1"}, A)["n1"].missing
-
-
-def test_a_refused_acceptance_and_stand_ins_are_no_answers() -> None:
-    story = delivered()
-    story.tell("node.refused", ("node:n1",), A, {"questions": {"devices": {"verdict": "failed"}}, "stand_in": True})
-    missing = machines(story.events, {"n1": "S1"}, A)["n1"].missing
-    assert "devices: failed" in missing
-    assert "compute: not recorded" in missing
-    assert "its acceptance was answered by stand-ins" in missing
-
-
-def test_a_signature_is_of_a_person_and_stands_in_the_report() -> None:
-    story = delivered()
-    story.tell("delivery.signed", ("node:n1",), A, {"signed_by": "Maria", "remark": "complete", "incomplete": []})
-    [machine] = machines(story.events, {"n1": "S1"}, A).values()
-    assert machine.signed == "Maria, 2026-11-02, event 8: complete"
-    assert fold(story.events).state("n1").runs == A, "a signature changes no node"

@@ -10,7 +10,8 @@ from bedplate.act.handover import gathered, verifications
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json
 from bedplate.decide.attestation import bill_of_materials, statements
-from bedplate.decide.handover import Record, html, markdown, sections
+from bedplate.decide.document import html, markdown
+from bedplate.decide.handover import Record, sections
 from bedplate.model.faults import BadInput
 from bedplate.sources.files import write_whole
 from bedplate.sources.site import Site, open_site

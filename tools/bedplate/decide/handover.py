@@ -4,28 +4,16 @@ The same record gives the same document. It never says of a layer that it is the
 lock asks for and what nodes were verified to be are told apart, and what nobody recorded is said to be missing.
 """
 
-import html as markup
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from bedplate.decide.document import Commands, Part, Section, Table
 from bedplate.decide.fold import NodeState, World
 from bedplate.decide.ledgerfiles import ROLES, SITE, Attached
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.model.event import Event
 from bedplate.model.fleet import Fleet
 from bedplate.model.layers import Layer
-
-
-@dataclass(frozen=True)
-class Table:
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True)
-class Commands:
-    lines: tuple[str, ...]
-
 
 VERIFIED = (
     "A node is `verified` when its last change ended and a verification passed after it; everything else is not done, "
@@ -35,15 +23,6 @@ NEEDED = (
     "Needed: this checkout of Bedplate, the package archive, the registry's storage, the export of the ledger with its "
     "files, and what no record holds: the site's secrets, and the ssh host keys of its machines (known_hosts)."
 )
-
-type Part = str | Table | Commands
-
-
-@dataclass(frozen=True)
-class Section:
-    title: str
-    parts: tuple[Part, ...]
-    level: int = 2
 
 
 @dataclass(frozen=True)
@@ -75,54 +54,6 @@ def sections(record: Record) -> list[Section]:
         found.append(Section("Not on record", (what, *sorted(record.unknown_locks))))
     found += [_checkpoints(record), _proof(record)]
     return found
-
-
-def markdown(title: str, parts: Iterable[Section]) -> str:
-    """The document as Markdown."""
-    lines = [f"# {title}", ""]
-    for section in parts:
-        lines += [f"{'#' * section.level} {section.title}", ""]
-        for part in section.parts:
-            if isinstance(part, Table):
-                lines.append(_row(part.columns))
-                lines.append("|" + "---|" * len(part.columns))
-                lines += [_row(row) for row in part.rows]
-            elif isinstance(part, Commands):
-                lines += [f"    {line}" for line in part.lines]
-            else:
-                lines.append(part)
-            lines.append("")
-    return "\n".join(lines)
-
-
-def html(title: str, parts: Iterable[Section]) -> str:
-    """The document as one HTML file that needs nothing else."""
-    said = markup.escape
-    body = [f"<h1>{said(title)}</h1>"]
-    for section in parts:
-        body.append(f"<h{section.level}>{said(section.title)}</h{section.level}>")
-        for part in section.parts:
-            if isinstance(part, Table):
-                head = "".join(f"<th>{said(name)}</th>" for name in part.columns)
-                rows = "".join(f"<tr>{''.join(f'<td>{said(cell)}</td>' for cell in row)}</tr>\n" for row in part.rows)
-                body.append(f"<table><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table>")
-            elif isinstance(part, Commands):
-                body.append(f"<pre>{said(chr(10).join(part.lines))}</pre>")
-            else:
-                body.append(f"<p>{said(part)}</p>")
-    style = (
-        "body{font:15px/1.5 sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem}"
-        "table{border-collapse:collapse;font-size:13px}th,td{border:1px solid #bbb;padding:.2rem .5rem;text-align:left;"
-        "overflow-wrap:anywhere}pre{background:#f2f2f2;padding:.7rem;overflow-x:auto}"
-    )
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{said(title)}</title>'
-        f"<style>{style}</style></head><body>\n" + "\n".join(body) + "\n</body></html>\n"
-    )
-
-
-def _row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
 def _summary(record: Record) -> Section:
