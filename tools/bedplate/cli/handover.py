@@ -11,8 +11,11 @@ from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json
 from bedplate.decide.attestation import bill_of_materials, statements
 from bedplate.decide.document import html, markdown
-from bedplate.decide.handover import Record, sections
+from bedplate.decide.handover import sections
+from bedplate.decide.handoverrecord import Record, Seen
+from bedplate.ledger.store import Ledger
 from bedplate.model.faults import BadInput
+from bedplate.observe import factbook
 from bedplate.sources.files import write_whole
 from bedplate.sources.site import Site, open_site
 
@@ -39,7 +42,7 @@ def handover(root: Path, *, nodes: str | None, form: str, output: Path | None, a
     """
     site = open_site(root)
     names = node_names(site, nodes) if nodes else list(site.fleet.nodes)
-    record = gathered(site, names)
+    record = gathered(site, names, _seen(site, names))
     text = _text(site, record, form)
     if output is not None:
         write_whole(output, text)
@@ -52,6 +55,15 @@ def handover(root: Path, *, nodes: str | None, form: str, output: Path | None, a
         click.echo(text, nl=False)
 
 
+def _seen(site: Site, names: list[str]) -> dict[str, Seen]:
+    """What nodes said they are when they were asked last."""
+    with Ledger.read(site.ledger_url) as book:
+        entries = factbook.newest(book, names)
+        said = factbook.read(book, entries)
+    events = {name: entry.collected.id for name, entry in entries.items() if entry.collected is not None}
+    return {name: Seen(events[name], facts) for name, facts in said.items()}
+
+
 def _text(site: Site, record: Record, form: str) -> str:
     title = f"Handover of {site.fleet.site}"
     if form == "markdown":
@@ -59,7 +71,7 @@ def _text(site: Site, record: Record, form: str) -> str:
     if form == "html":
         return html(title, sections(record))
     if form == "in-toto":
-        seen = verifications(site, record)
+        seen = verifications(record)
         return "".join(
             json.dumps(one, sort_keys=True) + "\n" for lock in record.locks.values() for one in statements(lock, seen)
         )

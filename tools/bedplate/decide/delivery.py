@@ -15,7 +15,7 @@ from typing import Any
 from bedplate.decide.acceptance import ACCEPTED, KINDS, QUESTIONS, RECORD
 from bedplate.decide.document import Items, Part, Section, Table
 from bedplate.decide.fold import node_names, rollout_number
-from bedplate.decide.installation import STEPS, TAKEN_OVER, Installation, after, standing, words
+from bedplate.decide.installation import TAKEN_OVER, Installation, after, standing, table
 from bedplate.decide.rule import Weight
 from bedplate.model.event import Event
 
@@ -243,13 +243,7 @@ def _installation(members: Sequence[Machine]) -> tuple[Part, ...]:
     parts: list[Part] = []
     of = [(m, m.installation) for m in members if m.installation is not None]
     if of:
-        columns = ("machine", "lock", "approved by", *STEPS)
-        rows = tuple(
-            (m.node, f"{each.now.name} {each.now.environment}", each.approved_by,
-             *(words(each.steps.get(step)) for step in STEPS))
-            for m, each in of
-        )  # fmt: skip
-        parts.append(Table(columns, rows))
+        parts.append(table((m.node, each) for m, each in of))
     if left := tuple(m.node for m in members if m.installation is None):
         parts.append(f"{TAKEN_OVER[0].upper()}{TAKEN_OVER[1:]}: {', '.join(left)}.")
     return tuple(parts)

@@ -7,10 +7,11 @@ Invariants
 - One that stands and was not used, or began and did not come to its end, is no installation that ended.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from bedplate.decide.document import Table
 from bedplate.decide.fold import node_names
 from bedplate.decide.netboot.protocol import KINDS, OPEN, Install, Phase, fold_installs
 from bedplate.model.event import Event
@@ -172,6 +173,16 @@ def _log(event: Event) -> Log | None:
 
 def _told(event: Event) -> Told:
     return Told(event.id, event.at, event.environment)
+
+
+def table(of: Iterable[tuple[str, Installation]]) -> Table:
+    """Installations for people: a row for each machine, a column for each step."""
+    rows = tuple(
+        (name, f"{each.now.name} {each.now.environment}", each.approved_by,
+         *(words(each.steps.get(step)) for step in STEPS))
+        for name, each in of
+    )  # fmt: skip
+    return Table(("machine", "lock", "approved by", *STEPS), rows)
 
 
 def standing(known: Installation | None) -> Installation | None:
