@@ -464,9 +464,16 @@ def test_statements_are_what_the_specification_says(whole: Site) -> None:
 
 def test_a_verification_of_another_environment_is_no_statement(whole: Site, tmp_path: Path) -> None:
     site = write(tmp_path / "site")
+    about, passed = ("rollout:3", "environment:B", "node:n2"), {"verdict": "PASS", "why": "", "facts": {}}
     with Ledger.open(site.ledger_url) as book:
-        book.append(Draft("node.verified", ("node:n1",), {"verdict": "PASS", "why": "", "facts": {}}, STORY_B.identity))
-    assert len(ask(site, "--as", "in-toto", "--nodes", "n1").splitlines()) == 1
+        book.append(
+            Draft("batch.admitted", about, {"batch": 0, "name": "rest"}, STORY_B.identity),
+            Draft("node.verified", about, passed, STORY_B.identity),
+            Draft("node.done", about, {"manifest_sha256": STORY_B.identity}, STORY_B.identity),
+            Draft("node.verified", ("node:n1",), passed, STORY_B.identity),
+        )
+    made = [json.loads(line) for line in ask(site, "--as", "in-toto", "--nodes", "n[1-2]").splitlines()]
+    assert [one["subject"][0]["name"] for one in made] == ["B.lock.json", "n2", "A.lock.json"]
 
 
 def test_the_bill_holds_to_the_schema_of_cyclonedx(whole: Site) -> None:
