@@ -31,8 +31,10 @@ FORMS = ("markdown", "html", "in-toto", "cyclonedx")
 def handover(root: Path, *, nodes: str | None, form: str, output: Path | None, as_json: bool) -> None:
     """Write down what a colleague needs to repeat the installation.
 
-    Machines, environments by layer with every hash, files and logs, commands, checkpoints, and the head of the ledger
-    that proves it. From the ledger and the fleet alone. in-toto: one statement a line; cyclonedx: of one environment.
+    Machines as they are, said they are, were installed and accepted. Environments by layer with every hash, how the
+    image was made, files, the environment before, checkpoints; commands in order, with their inputs; the head of the
+    ledger that proves it. A list of all that must be there says of each what says it, or NOT ON RECORD. From the ledger
+    and the fleet alone. in-toto: one statement a line; cyclonedx: of one environment.
 
     \b
     Example:

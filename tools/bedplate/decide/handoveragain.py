@@ -1,7 +1,7 @@
 """How to make an environment again on bare machines: its inputs, where each is by its hash, the commands in order.
 
-SITE, EXPORT, FILES, DIR and NAME are all that a person fills in: a directory for the site, the export of the ledger and
-its files, the boot server's directory, and who gives the word.
+SITE, EXPORT, FILES, DIR, NAME and VAULT are all that a person fills in: a directory for the site, the export of the
+ledger and its files, the boot server's directory, who gives the word, and the file with the vault's password.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,8 +20,9 @@ RUN = ("training-code", "dependency-lock", "training-config", "tokenizer", "samp
        "pass-criteria", "test-log")  # fmt: skip
 WORDS = (
     "SITE: a directory, empty at first. EXPORT, FILES: the export of the ledger and its files. DIR: the boot server's "
-    "directory. NAME: who gives the word. A command that finds other bytes than these refuses, and says which. In the "
-    "checkout, `tools/setup` makes what it needs, and .venv/bin/bedplate is bedplate."
+    "directory. NAME: who gives the word. VAULT: the file with the password of vault.yml. A command that finds other "
+    "bytes than these refuses, and says which. In the checkout, `tools/setup` makes what it needs, and "
+    ".venv/bin/bedplate is bedplate."
 )
 REFERENCE = "reference"  # the group of fleet.yml on which an environment is accepted before others get it
 NO_RECORD = "not on record"
@@ -132,15 +133,16 @@ def _bare(record: Record, lock: LockDocument, nodes: str) -> list[Part]:
     start = (
         "start each machine from the network by hand: fleet.yml has no section bmc"
         if record.fleet.bmc is None
-        else f"{B} power netboot --nodes {nodes} --approved-by NAME"
+        else f"{B} power netboot --nodes {nodes} --approved-by NAME --vault-password-file VAULT"
     )
     commands = (
         f"{B} netboot serve --dir DIR    # on {netboot.server}, in the foreground; as a service: docs/netboot.md",
-        f"{B} netboot arm {lock.name} --nodes {nodes} --approved-by NAME --dir DIR    # WIPES their boot disks",
+        f"{B} netboot arm {lock.name} --nodes {nodes} --approved-by NAME --dir DIR --vault-password-file VAULT",
         f"# {start}" if record.fleet.bmc is None else start,
         f"{B} netboot wait --nodes {nodes}    # until the host key of each is confirmed",
     )
-    return ["Bare machines get their operating system over the network, each step recorded.", Commands(commands)]
+    said = "Bare machines get their operating system over the network, each step recorded. This WIPES their boot disks."
+    return [said, Commands(commands)]
 
 
 def _rollout(record: Record, lock: LockDocument, nodes: str) -> Iterator[str]:
