@@ -168,6 +168,8 @@ def test_every_step_of_an_installation_names_its_event_and_its_lock(place: Place
     assert all(each.at == events[each.event].at for each in machine.installation.steps.values())
     assert [log.name for log in machine.files] == ["inventory.json", "installer-logs.tar.gz"]
     assert machine.files[1].sha256 == sha256(b"logs of gpu001")
+    other = machines(place.ledger.events(), {"gpu001": "S"}, B)["gpu001"].installation
+    assert other == machine.installation, "whatever lock it was of: it is the machine's"
     text = markdown("", sections(IDENTITY, [machine]))
     row = next(line for line in text.splitlines() if line.startswith("| gpu001 | A sha256:"))
     assert row.count("| never reported |") == 1, "nobody hears who fetches a kernel by TFTP"

@@ -1,23 +1,29 @@
 """The handover document: complete, the same for the same record, and silent about nothing that is missing."""
 
+import dataclasses
 import json
 import re
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 from jsonschema import Draft7Validator  # type: ignore[import-untyped]
 
+from bedplate.act.handover import gathered
+from bedplate.act.ledgercopy import attach
 from bedplate.cli.handover import handover
 from bedplate.cli.ledger import ledger
 from bedplate.cli.main import bedplate
 from bedplate.decide.attestation import PROVENANCE, STATEMENT, TEST_RESULT
+from bedplate.decide.document import markdown
+from bedplate.decide.handover import sections
 from bedplate.decide.handoverlist import LIST
 from bedplate.decide.ledgerfiles import ROLES
 from bedplate.ledger.store import Ledger
+from bedplate.model.bmc import Bmc
 from bedplate.model.canonical import sha256
 from bedplate.model.event import Draft
 from bedplate.model.faults import BadInput, Refused
@@ -200,6 +206,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return write(tmp_path_factory.mktemp("handover") / "site")
 
 
+@pytest.fixture(scope="module")
+def document(whole: Site) -> str:
+    return ask(whole, "--nodes", "n1")
+
+
 def parts(text: str) -> dict[str, str]:
     """Title of a section -> its text."""
     found = re.split(r"^##+ (.*)$", text, flags=re.MULTILINE)[1:]
@@ -212,18 +223,16 @@ def on_record(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("what", WANTED)
-def test_all_of_the_list_is_in_the_handover_of_a_whole_story(whole: Site, what: str) -> None:
-    text = ask(whole, "--nodes", "n1")
+def test_all_of_the_list_is_in_the_handover_of_a_whole_story(document: str, what: str) -> None:
     for section, expected in WANTED[what]:
-        assert expected in parts(text)[section], (section, expected)
-    assert "NOT ON RECORD" not in on_record(text)[what]
+        assert expected in parts(document)[section], (section, expected)
+    assert "NOT ON RECORD" not in on_record(document)[what]
 
 
-def test_the_list_is_the_one_that_was_asked_for_and_each_section_of_it_is_there(whole: Site) -> None:
-    text = ask(whole, "--nodes", "n1")
+def test_the_list_is_the_one_that_was_asked_for_and_each_section_of_it_is_there(document: str) -> None:
     assert [entry.what for entry in LIST] == list(WANTED)
-    assert f"{len(WANTED)} of {len(WANTED)} on record." in text
-    titles = parts(text)
+    assert f"{len(WANTED)} of {len(WANTED)} on record." in document
+    titles = parts(document)
     for entry in LIST:
         assert set(entry.sections(STORY_A)) <= titles.keys(), entry.what
     page = (Path(__file__).resolve().parents[2] / "docs/ledger.md").read_text()
@@ -295,19 +304,19 @@ def parses(text: str) -> int:
     return len(found)
 
 
-def test_every_command_of_it_is_one_with_options_that_exist(whole: Site) -> None:
-    assert parses(ask(whole, "--nodes", "n1")) >= 15
+def test_every_command_of_it_is_one_with_options_that_exist(document: str) -> None:
+    assert parses(document) >= 15
 
 
-def test_the_inputs_are_named_with_their_hash_and_their_place(whole: Site) -> None:
-    again = parts(ask(whole, "--nodes", "n1"))["A: how to make it again"]
+def test_the_inputs_are_named_with_their_hash_and_their_place(whole: Site, document: str) -> None:
+    again = parts(document)["A: how to make it again"]
     archive = STORY_A.document["archive"]
     with Ledger.read(whole.ledger_url) as book:
         published = next(iter(book.events(kinds=["archive.published"])))
     for expected in (
         f"| the lock | {STORY_A.identity} |", f"InRelease {archive['inrelease_sha256']}",
         f"published of snapshot snap-a, event {published.id}", f"| key of the archive | {archive['key_sha256']} |",
-        f"| image | {IMAGE.manifest_digest} | registry: {IMAGE.reference} |",
+        f"| image | {IMAGE.manifest_digest} | registry: {IMAGE.reference}; lost there: bedplate image build A, ",
         f"| artifact of the image | {IMAGE.squashfs_sha256} |", "| secrets | in no record, on purpose |",
         "secrets/munge.key",
     ):  # fmt: skip
@@ -405,6 +414,21 @@ def test_bare_machines_are_installed_from_it_and_their_steps_are_in_it(
     assert "start each machine from the network by hand" in again
     monkeypatch.chdir(tmp_path)
     (tmp_path / "VAULT").write_text("")
+    assert parses(text) > 15
+    assert on_record(text)["firmware"] == "NOT ON RECORD"
+    told = (place.folder / "logs/gpu001/inventory.json").read_bytes().removesuffix(b"\n")
+    (tmp_path / "inventory.json").write_bytes(told)
+    attach(place.site, [tmp_path / "inventory.json"], "installation-log", environment="A", identity=lock.identity,
+           subjects=["node:gpu001"])  # fmt: skip
+    event = next(iter(place.ledger.events(kinds=["netboot.inventory"])))
+    text = ask(place.site, "--nodes", "gpu001")
+    assert on_record(text)["firmware"] == f"inventory.json, kept: gpu001 (event {event.id})"
+    assert f"| gpu001 | inventory.json | {sha256(told)} | {event.id} | yes |" in text
+    record = gathered(place.site, ["gpu001"])
+    fleet = dataclasses.replace(record.fleet, bmc=cast("Bmc", "there is one"))
+    text = markdown("", sections(dataclasses.replace(record, fleet=fleet)))
+    assert "SITE power netboot --nodes 'gpu001' --approved-by NAME --vault-password-file VAULT" in text
+    assert "vault.yml: bmc_user, bmc_password or bmc_of" in text
     assert parses(text) > 15
     assert "| gpu001 | A sha256:" in installed
     assert "gpu001: installation begun and not ended, never reported: cloud-init finished, host key" in installed

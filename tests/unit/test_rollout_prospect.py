@@ -1,4 +1,4 @@
-"""What a plan foretells and a rollback needs: boots, the way back, the rehearsal, failed nodes."""
+"""What a plan foretells and a rollback needs: boots, the way back, the rehearsal."""
 
 from dataclasses import replace
 from pathlib import Path

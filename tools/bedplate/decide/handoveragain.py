@@ -68,7 +68,8 @@ def _inputs(record: Record, lock: LockDocument) -> Iterator[tuple[str, str, str]
     yield "package archive", f"InRelease {archive['inrelease_sha256']}", f"{suite}{_published(record, lock)}"
     yield "key of the archive", archive["key_sha256"], "keys/, among the site's files"
     if (image := lock.image) is not None:
-        yield "image", image.manifest_digest, f"registry: {image.reference}"
+        lost = f"lost there: bedplate image build {lock.name}, where that gives this digest again"
+        yield "image", image.manifest_digest, f"registry: {image.reference}; {lost}"
         yield "artifact of the image", image.squashfs_sha256, "made again by bedplate image import, the same by hash"
     netboot = record.fleet.netboot
     for file in () if netboot is None else (netboot.image, netboot.kernel, netboot.initrd):
