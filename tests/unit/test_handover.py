@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from jsonschema import Draft7Validator  # type: ignore[import-untyped]
 
+from bedplate import __version__
 from bedplate.act.handover import gathered
 from bedplate.act.ledgercopy import attach
 from bedplate.cli.handover import handover
@@ -28,6 +30,7 @@ from bedplate.model.canonical import sha256
 from bedplate.model.event import Draft
 from bedplate.model.faults import BadInput, Refused
 from bedplate.model.layers import Layer
+from bedplate.sources import checkout
 from bedplate.sources.site import Site, open_site
 from unit.handover_story import CHECKPOINT, IMAGE, PROFILE, write
 from unit.handover_story import A as STORY_A
@@ -416,7 +419,7 @@ def test_bare_machines_are_installed_from_it_and_their_steps_are_in_it(
     (tmp_path / "VAULT").write_text("")
     assert parses(text) > 15
     assert on_record(text)["firmware"] == "NOT ON RECORD"
-    told = (place.folder / "logs/gpu001/inventory.json").read_bytes().removesuffix(b"\n")
+    told = (place.folder / "logs/gpu001/inventory.json").read_bytes()
     (tmp_path / "inventory.json").write_bytes(told)
     attach(place.site, [tmp_path / "inventory.json"], "installation-log", environment="A", identity=lock.identity,
            subjects=["node:gpu001"])  # fmt: skip
@@ -516,3 +519,50 @@ def test_the_bill_holds_to_the_schema_of_cyclonedx(whole: Site) -> None:
     names = {one["name"] for one in bill["components"]}
     assert {"nvidia-container-toolkit", "slurm-smd-slurmd", "libnuma1", IMAGE.name} <= names
     assert list(schema().iter_errors(bill | {"components": [{"type": "lib"}]}))
+
+
+BUILT = {"version": "0.1.0", "commit": "c" * 40}
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ({}, "| Bedplate | a checkout whose templates have the hashes of the config layer | no commit is on record;"),
+        (BUILT | {"modified": False}, f"| Bedplate | 0.1.0, commit {'c' * 40} | event 1; git checkout {'c' * 40};"),
+        (BUILT | {"modified": True}, f"commit {'c' * 40}, with changes that are in no commit |"),
+        (BUILT | {"modified": None}, f"commit {'c' * 40}, whether changed is not known |"),
+        ({"version": "0.1.0", "commit": None, "modified": None}, "no commit is on record;"),
+    ],
+)  # fmt: skip
+def test_which_bedplate_locked_it_is_told_where_it_is_on_record(
+    program: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    site = write_site(tmp_path / "site")
+    body = {"environment": "A", "identity": LOCK.identity, "document": LOCK.document, "bedplate": program}
+    about = ("rollout:1", "environment:A", "node:n1")
+    with Ledger.open(site.ledger_url, actor="carol@ctl") as book:
+        book.append(
+            Draft("lock.resolved", ("environment:A",), body, LOCK.identity),
+            Draft("batch.admitted", about, {"batch": 0, "name": "canary"}, LOCK.identity),
+            Draft("node.done", about, {"manifest_sha256": LOCK.identity}, LOCK.identity),
+        )
+    assert said in parts(ask(site))["A: how to make it again"]
+
+
+def test_the_program_that_locks_and_rolls_out_is_a_commit_or_nobody_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "copy"
+    (copy / "roles").mkdir(parents=True)
+    monkeypatch.setenv("BEDPLATE_CHECKOUT", str(copy))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    known = checkout.itself.__wrapped__
+    assert known() == {"version": __version__, "commit": None, "modified": None}
+    git = ["git", "-C", str(copy), "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    (copy / "file").write_text("one")
+    for words in (["init", "--quiet"], ["add", "file"], ["commit", "--quiet", "--message", "one"]):
+        subprocess.run([*git, *words], check=True)
+    found = known()
+    assert (len(found["commit"]), found["modified"]) == (40, False)
+    (copy / "file").write_text("two")
+    assert known() == {**found, "modified": True}

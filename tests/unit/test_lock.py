@@ -24,6 +24,7 @@ from bedplate.decide.lockdoc import lock_text, parse_lock
 from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import identity
 from bedplate.model.faults import BadInput, Busy, Fault, Refused
+from bedplate.sources import checkout
 from bedplate.sources.files import write_whole
 from bedplate.sources.registry import DOCKER_MANIFEST, Registry
 from bedplate.sources.site import Site, open_site
@@ -400,7 +401,10 @@ def test_the_first_lock_is_recorded_and_written(bare: Site) -> None:
     (event,) = events(bare)
     assert (event.kind, event.subjects) == ("lock.resolved", ("environment:A",))
     assert event.environment == parsed().identity
-    assert event.body == {"environment": "A", "identity": parsed().identity, "document": document()}
+    assert event.body == {
+        "environment": "A", "identity": parsed().identity, "document": document(),
+        "bedplate": dict(checkout.itself()),
+    }  # fmt: skip
     assert bare.lock("A") == parsed()
     assert written.path.read_text() == lock_text(document())
 

@@ -183,7 +183,7 @@ def _node(site: Site, name: str, wanted: Wanted) -> _Node:
 
 def profile_path(site: Site, kind: str) -> Path:
     """Where a site has the profile of its nodes of a kind."""
-    return site.root / "acceptance" / f"{site.fleet.kinds[kind].model}.yml"
+    return site.acceptance_path(site.fleet.kinds[kind].model)
 
 
 def artifact_path(image: Image) -> str:

@@ -286,8 +286,8 @@ class BootServer:
         wrong = differences(files.expected, found) if files else ["its files are not those of its arming"]
         wrong += foreign(node, found, self._of_mac, self._of_disk)
         wrong += [str(each)[:300] for each in told if str(each) not in wrong] if isinstance(told, list) else []
-        text = json.dumps(document, sort_keys=True)
-        write_whole(self._logs(node) / "inventory.json", text + "\n", mode=0o600)
+        text = json.dumps(document, sort_keys=True) + "\n"
+        write_whole(self._logs(node) / "inventory.json", text, mode=0o600)
         digest = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
         blind = unknown(files.expected, found) if files else []
         secure = found.get("secure_boot") if isinstance(found, dict) else None

@@ -83,7 +83,7 @@ def _read(place: Path, digest: str) -> bytes | None:
         data = place.read_bytes()
     except OSError:
         return None
-    # The boot server hashes an inventory without the newline that it writes behind it.
+    # The inventories of before 2026-12 were hashed without the newline that stands behind them.
     return next((each for each in (data, data.removesuffix(b"\n")) if sha256(each) == digest), None)
 
 

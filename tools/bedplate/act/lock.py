@@ -112,7 +112,10 @@ def write(site: Site, lock: LockDocument) -> Written:
             raise Refused(_other_lock(lock, known[0], events[0]))
         holds = kept or lock
         if not known:
-            body = {"environment": holds.name, "identity": holds.identity, "document": holds.document}
+            body = {
+                "environment": holds.name, "identity": holds.identity, "document": holds.document,
+                "bedplate": dict(checkout.itself()),
+            }  # fmt: skip
             ledger.append(Draft(RESOLVED, (f"environment:{holds.name}",), body, holds.identity))
         text = lock_text(holds.document).encode()
         if before != text:

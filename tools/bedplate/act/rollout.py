@@ -354,6 +354,7 @@ class Session:
 
     def _about(self) -> dict[str, Any]:
         return {
+            "bedplate": dict(checkout.itself()),
             "environment": self.lock.name, "pid": os.getpid(), "command": list(self.order.command),
             "token": os.environ.get("BEDPLATE_TOKEN", ""), "policy": self.readiness.policy.as_dict(),
             "plan": self.plan.as_dict(), "plan_sha256": plan_sha256(self.readiness, self.plan),

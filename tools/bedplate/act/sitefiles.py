@@ -158,6 +158,7 @@ def _paths(site: Site, lock: LockDocument) -> Iterator[str]:
         found.append(site.root / Path(site.ledger_site.signers).expanduser())
     for kind in site.fleet.kinds.values():
         found += [site.model_path(kind.model), site.root / "models" / f"{kind.model}.health.yml"]
+        found.append(site.acceptance_path(kind.model))
     if definition is not None:
         found += [path for path in site.image_path(definition).rglob("*") if path.is_file()]
         record = images.read(site, site.image(definition).name)

@@ -26,6 +26,7 @@ WORDS = (
 )
 REFERENCE = "reference"  # the group of fleet.yml on which an environment is accepted before others get it
 NO_RECORD = "not on record"
+CHANGED = {True: ", with changes that are in no commit", None: ", whether changed is not known"}
 
 
 def again(record: Record, lock: LockDocument) -> Section:
@@ -56,8 +57,7 @@ def again(record: Record, lock: LockDocument) -> Section:
 def _inputs(record: Record, lock: LockDocument) -> Iterator[tuple[str, str, str]]:
     archive = lock.document["archive"]
     yield "the record", f"head {record.head[0]} {record.head[1]}", "bedplate ledger export EXPORT --files FILES"
-    templates = "a checkout whose templates have the hashes of the config layer"
-    yield "Bedplate", templates, "which commit is in no record; bedplate lock refuses other templates"
+    yield "Bedplate", *_program(record, lock)
     yield "the lock", lock.identity, f"{record.lock_event(lock.identity)}; environments/{lock.name}.lock.json"
     yield "what was asked for", lock.spec_sha256, f"environments/{lock.name}.yml, among the site's files"
     if kept := record.site_files(lock):
@@ -83,6 +83,18 @@ def _inputs(record: Record, lock: LockDocument) -> Iterator[tuple[str, str, str]
         for one in record.of(lock, role):
             yield f"{role}: {one.name}", one.sha256, f"event {one.event}; bedplate ledger file {one.sha256}"
     yield "secrets", "in no record, on purpose", "; ".join(_secrets(record, lock))
+
+
+def _program(record: Record, lock: LockDocument) -> tuple[str, str]:
+    """Which Bedplate locked it, as far as that is on record."""
+    event = record.resolved.get(lock.identity)
+    said = {} if event is None else dict(event.body.get("bedplate") or {})
+    check = "bedplate lock refuses templates that are not those of the config layer"
+    if event is None or not said.get("commit"):
+        return "a checkout whose templates have the hashes of the config layer", f"no commit is on record; {check}"
+    changed = CHANGED.get(said["modified"], "")
+    way = f"event {event.id}; git checkout {said['commit']}; {check}"
+    return f"{said['version']}, commit {said['commit']}{changed}", way
 
 
 def _published(record: Record, lock: LockDocument) -> str:

@@ -1,8 +1,12 @@
 """Checkouts of git: the one that this command comes from, with the files of its roles; the commits of others."""
 
 import os
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+from bedplate import __version__
 from bedplate.model.faults import BadInput
 from bedplate.process import run
 
@@ -37,6 +41,18 @@ def autoinstall() -> dict[str, bytes]:
     place = root()
     found = [*place.glob("autoinstall/templates/*.j2"), place / "autoinstall/node.py"]
     return {path.relative_to(place).as_posix(): path.read_bytes() for path in sorted(found)}
+
+
+@cache
+def itself() -> Mapping[str, Any]:
+    """Which Bedplate this is, for the record: version, commit, and whether its files differ from that.
+
+    commit: None where the checkout has no git beside it (a copy); then nobody knows whether it was changed.
+    """
+    commit = _commit(root(), "HEAD")
+    changed = run(["git", "-C", root(), "status", "--porcelain", "--untracked-files=no"], check=False, timeout_s=60)
+    modified = None if commit is None or changed.code else bool(changed.out.strip())
+    return {"version": __version__, "commit": commit, "modified": modified}
 
 
 def commits(folder: Path, tag: str | None = None) -> tuple[str, str | None]:

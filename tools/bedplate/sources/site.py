@@ -78,6 +78,10 @@ class Site:
             self._environments[name] = parse_environment(self._text(path), shown(path), name=name)
         return self._environments[name]
 
+    def acceptance_path(self, model: str) -> Path:
+        """Where the profile lies by which machines of a hardware model are accepted."""
+        return self.root / "acceptance" / f"{model}.yml"
+
     def model_path(self, name: str) -> Path:
         return self.root / "models" / f"{name}.yml"
 
