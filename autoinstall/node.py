@@ -41,6 +41,7 @@ MOST_LOG_BYTES = 64 << 20
 TRIES, PAUSE_S, DEADLINE_S = 6, 5, 60
 # Names that people give to data, not those that partitioning tools give to a type ("Basic data partition").
 DATA_LABEL = re.compile(r"data([^a-z].*)?|.*[-_]data([-_].*)?", re.IGNORECASE | re.DOTALL)
+PASSWORD_HASH = re.compile(rb"\$(?:[1-9]|2[abxy]|y|gy|7|sha1)\$[./A-Za-z0-9=,$-]{8,}")  # crypt(5)
 COLUMNS = "NAME,SERIAL,WWN,MODEL,SIZE,TYPE,TRAN,LABEL,PARTLABEL,MOUNTPOINT"
 
 
@@ -293,6 +294,9 @@ def archive(paths: Iterable[str]) -> bytes:
             except OSError as fault:
                 say(f"{path}: left out of the logs: {fault.strerror}")
                 continue
+            content = PASSWORD_HASH.sub(
+                b"(password hash, left out)", content
+            )  # of the seed; logs are kept and exported
             entry = tarfile.TarInfo(str(path).lstrip("/"))
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))

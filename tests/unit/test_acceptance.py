@@ -37,7 +37,9 @@ from bedplate.decide.acceptance import (
     read_profile,
     refusal,
 )
+from bedplate.decide.ledgerfiles import ATTACHED
 from bedplate.decide.lockdoc import lock_text
+from bedplate.ledger.filestore import FileStore
 from bedplate.ledger.store import Ledger
 from bedplate.ledger.story import summary
 from bedplate.model.canonical import canonical, sha256
@@ -110,7 +112,11 @@ class Fleet:
 
     def events(self) -> list[Event]:
         with Ledger.read(self.site.ledger_url) as ledger:
-            return list(ledger.events())
+            return [event for event in ledger.events() if event.kind != ATTACHED]
+
+    def attached(self) -> list[Event]:
+        with Ledger.read(self.site.ledger_url) as ledger:
+            return list(ledger.events(kinds=[ATTACHED]))
 
     def ask(self, *names: str, **how: Any) -> dict[str, Answered]:
         wanted = Wanted("A", how.pop("engine", "slurm"), interval_s=0.1, **how)
@@ -161,6 +167,11 @@ def test_a_machine_that_answers_everything_is_accepted_and_its_record_is_kept_by
         for name, digest in body["logs"].items():
             assert sha256((kept / name).read_bytes()) == digest
         assert {"job.txt", "run/profile.yml", "run/host-devices.txt"} <= set(body["logs"])
+        (stored,) = [event for event in fleet.attached() if event.subjects == each.subjects]
+        assert (stored.environment, stored.body["role"]) == (each.environment, "acceptance-log")
+        assert {file["name"]: file["sha256"] for file in stored.body["files"]} == body["logs"]
+        store = FileStore(fleet.site.ledger_files_path)
+        assert all(sha256(store.get(digest).read_bytes()) == digest for digest in body["logs"].values())
         assert "run/acceptance-1/machine/log.txt" in body["logs"]
         assert body["profile"]["sha256"] == sha256(canonical(body_profile(kept))).removeprefix("sha256:")
         assert body["profile"]["document"]["learning"]["fp32"] == "0.0002"

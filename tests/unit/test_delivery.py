@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -343,13 +344,17 @@ def test_logs_are_there_by_their_bytes_and_kept_with_the_ledger(ready: Place, tm
         "job.txt": str(ready.site.root / "acceptances/x/job.txt"),
         "run/record.json": str(ready.site.root / "acceptances/x/run/record.json"),
     }
+    by_itself = {"inventory.json": KEPT, "installer-logs.tar.gz": KEPT}
+    assert where(ready) == lies | by_itself, "the boot server keeps what it takes"
+    assert len(list(ready.ledger.events(kinds=["file.attached"]))) == len(by_itself)
+    shutil.rmtree(ready.site.ledger_files_path)
     assert where(ready) == lies
     ask(ready, "--keep-logs", "--json")
     assert set(where(ready).values()) == {KEPT}
     head = ready.ledger.head()
     ask(ready, "--keep-logs", "--json")
     assert ready.ledger.head() == head, "what is kept is not recorded twice"
-    kept = [event.body for event in ready.ledger.events(kinds=["file.attached"])]
+    kept = [event.body for event in ready.ledger.events(kinds=["file.attached"])][len(by_itself) :]
     assert [(one["role"], [file["name"] for file in one["files"]]) for one in kept] == [
         ("installation-log", ["inventory.json", "installer-logs.tar.gz"]),
         ("acceptance-log", ["job.txt", "run/record.json"]),
@@ -363,6 +368,7 @@ def test_logs_are_there_by_their_bytes_and_kept_with_the_ledger(ready: Place, tm
 
 @pytest.mark.slow
 def test_a_log_with_other_bytes_is_not_there_and_a_signature_needs_a_remark(ready: Place) -> None:
+    shutil.rmtree(ready.site.ledger_files_path)
     (ready.folder / "logs/gpu001/installer-logs.tar.gz").write_bytes(b"others")
     with pytest.raises(NodesFailed, match="not complete: gpu001"):
         ask(ready)

@@ -15,7 +15,6 @@ from jsonschema import Draft7Validator  # type: ignore[import-untyped]
 
 from bedplate import __version__
 from bedplate.act.handover import gathered
-from bedplate.act.ledgercopy import attach
 from bedplate.cli.handover import handover
 from bedplate.cli.ledger import ledger
 from bedplate.cli.main import bedplate
@@ -418,11 +417,7 @@ def test_bare_machines_are_installed_from_it_and_their_steps_are_in_it(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "VAULT").write_text("")
     assert parses(text) > 15
-    assert on_record(text)["firmware"] == "NOT ON RECORD"
     told = (place.folder / "logs/gpu001/inventory.json").read_bytes()
-    (tmp_path / "inventory.json").write_bytes(told)
-    attach(place.site, [tmp_path / "inventory.json"], "installation-log", environment="A", identity=lock.identity,
-           subjects=["node:gpu001"])  # fmt: skip
     event = next(iter(place.ledger.events(kinds=["netboot.inventory"])))
     text = ask(place.site, "--nodes", "gpu001")
     assert on_record(text)["firmware"] == f"inventory.json, kept: gpu001 (event {event.id})"

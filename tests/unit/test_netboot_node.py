@@ -3,7 +3,9 @@
 # ruff: noqa: E501  tables stand in one line
 
 import dataclasses
+import io
 import json
+import tarfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -207,3 +209,18 @@ def test_the_files_that_machines_fetch_are_those_of_the_fleet(tmp_path: Path) ->
         role: BootFile(getattr(netboot, role).name, sha256(b"x")) for role in ("image", "kernel", "initrd")
     }
     assert file_faults(tmp_path, dataclasses.replace(netboot, live="live-boot", **right)) == []
+
+
+def test_no_password_hash_of_the_seed_is_in_the_logs_that_are_sent(node: ModuleType, tmp_path: Path) -> None:
+    hashes = [
+        "$6$rounds=5000$abcdefgh$0123456789./ABCxyz",
+        "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$X3DX6M94c7o.9agCG9G",
+        "$2b$12$abcdefghijklmnopqrstuv",
+    ]
+    seed = "".join(f"password: '{each}'\n" for each in hashes) + "price: $100 $HOME ${x}\n"
+    (tmp_path / "autoinstall-user-data").write_text(seed)
+    with tarfile.open(fileobj=io.BytesIO(node.archive([str(tmp_path)]))) as tar:
+        (entry,) = tar.getmembers()
+        said = tar.extractfile(entry).read().decode()  # type: ignore[union-attr]
+        assert entry.size == len(said)
+    assert said == "password: '(password hash, left out)'\n" * 3 + "price: $100 $HOME ${x}\n"

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bedplate.act.keptlogs import kept
 from bedplate.decide import acceptancescripts as scripts
 from bedplate.decide.acceptance import (
     ACCEPTED,
@@ -32,6 +33,7 @@ from bedplate.decide.acceptance import (
     read_profile,
 )
 from bedplate.decide.acceptancescripts import PROFILE, REFERENCE, RUNNING, Work
+from bedplate.decide.delivery import ANSWERED as LOG
 from bedplate.decide.lockdoc import Image
 from bedplate.decide.squashfs import IMAGES
 from bedplate.ledger.store import Ledger
@@ -113,7 +115,7 @@ def accept(
         try:
             for done in as_completed(asking):
                 node = asking[done]
-                (recorded,) = ledger.append(event(node.asked, done.result()))
+                recorded, *_ = ledger.append(*_recorded(site, node, done.result()))
                 rows.append(Row(node.asked.node, done.result(), recorded))
                 if report:
                     report(rows[-1])
@@ -123,11 +125,25 @@ def accept(
             known = {row.node for row in rows}
             ended = [(node, done) for done, node in asking.items() if done.done() and not done.cancelled()]
             ledger.append(*(
-                event(node.asked, done.result()) for node, done in ended
-                if node.asked.node not in known and done.exception() is None
+                draft for node, done in ended if node.asked.node not in known and done.exception() is None
+                for draft in _recorded(site, node, done.result())
             ))  # fmt: skip
             raise
     return sorted(rows, key=lambda row: list(names).index(row.node))
+
+
+def _recorded(site: Site, node: "_Node", answered: Answered) -> list[Draft]:
+    draft = event(node.asked, answered)
+    return [draft, *keep_logs(site, draft)]
+
+
+def keep_logs(site: Site, said: Draft) -> list[Draft]:
+    """The logs of an acceptance into the ledger's files; what is to be recorded of that."""
+    body = said.body
+    return kept(
+        site, site.root / FOLDER / str(body.get("id", "")), body.get("logs") or {}, role=LOG, subjects=said.subjects,
+        identity=said.environment,
+    )  # fmt: skip
 
 
 def look(site: Site, name: str, wanted: Wanted) -> tuple[Answered, Draft]:

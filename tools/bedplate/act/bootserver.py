@@ -28,6 +28,8 @@ from typing import Any, override
 from urllib.parse import parse_qs
 
 from bedplate.act.arming import Armed, armed_files
+from bedplate.act.keptlogs import kept
+from bedplate.decide.delivery import INSTALLED as INSTALLATION_LOG
 from bedplate.decide.netboot.hardware import differences, foreign, unknown
 from bedplate.decide.netboot.knownhosts import with_key
 from bedplate.decide.netboot.protocol import (
@@ -297,6 +299,7 @@ class BootServer:
                 secure_boot=secure if isinstance(secure, bool) else None,
             )
         )  # fmt: skip
+        self._keep(node, install, "inventory.json", digest)
         return Answer(409, ("\n".join(wrong) + "\n").encode()) if wrong else Answer(200)
 
     def _phone(self, node: str, install: Install, address: str, body: bytes) -> Answer:
@@ -338,9 +341,17 @@ class BootServer:
                     body = {"name": request.name, "size": size, "sha256": "sha256:" + digest.hexdigest()}
                     self._record(recorded("uploaded", request.node, install, **body))
                     Path(temp.name).replace(folder / request.name)
+                    self._keep(request.node, install, request.name, str(body["sha256"]))
                 return Answer(201)
             finally:
                 Path(temp.name).unlink(missing_ok=True)
+
+    def _keep(self, node: str, install: Install, name: str, digest: str) -> None:
+        """Into the ledger's files, behind the event that says that it came."""
+        self._record(*kept(
+            self.site, self._logs(node), {name: digest}, role=INSTALLATION_LOG, subjects=(f"node:{node}",),
+            identity=install.environment,
+        ))  # fmt: skip
 
     def _logs(self, node: str) -> Path:
         folder = self.folder / "logs" / node

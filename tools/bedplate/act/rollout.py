@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from bedplate.act import controllerlock, rules
 from bedplate.act import lock as locks
-from bedplate.act.acceptance import profile_path
+from bedplate.act.acceptance import keep_logs, profile_path
 from bedplate.decide.acceptance import KINDS
 from bedplate.decide.acceptancegate import REFERENCE, REQUIRED, acceptance_gate, node_questions
 from bedplate.decide.admission import why_not_now
@@ -452,7 +452,8 @@ class Session:
     def told(self, node: str, kind: str, body: Mapping[str, Any]) -> None:
         """What a node told before it returns: its answers (act/acceptance.py), how it is (decide/healthevents.py)."""
         self.flush()
-        self.ledger.append(self._draft(kind, [node], body))
+        draft = self._draft(kind, [node], body)
+        self.ledger.append(draft, *keep_logs(self.site, draft))
 
     def verified(self, node: str, body: Mapping[str, Any]) -> None:
         self.flush()
