@@ -282,7 +282,7 @@ def tell_first_boot(expected: dict[str, Any]) -> int:
     return 0
 
 
-def archive(paths: Iterable[str]) -> bytes:
+def archive(paths: Iterable[str], token: bytes = b"") -> bytes:
     """The files there as one archive, none: no bytes; what cannot be read is said, and left out."""
     tops = [path for path in map(Path, paths) if path.exists()]
     files = [path for top in tops for path in (sorted(top.rglob("*")) if top.is_dir() else [top]) if path.is_file()]
@@ -294,9 +294,8 @@ def archive(paths: Iterable[str]) -> bytes:
             except OSError as fault:
                 say(f"{path}: left out of the logs: {fault.strerror}")
                 continue
-            content = PASSWORD_HASH.sub(
-                b"(password hash, left out)", content
-            )  # of the seed; logs are kept and exported
+            content = PASSWORD_HASH.sub(b"(password hash, left out)", content)  # logs are kept, and exported
+            content = content.replace(token, b"(token, left out)") if token else content
             entry = tarfile.TarInfo(str(path).lstrip("/"))
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
@@ -304,8 +303,9 @@ def archive(paths: Iterable[str]) -> bytes:
 
 
 def tell_logs(expected: dict[str, Any]) -> int:
+    token = str(expected["path"]).partition("/")[2].encode()
     for name, paths in (("installer-logs.tar.gz", LOGS), ("installer-crashes.tar.gz", CRASHES)):
-        data = archive(paths)
+        data = archive(paths, token)
         if len(data) > MOST_LOG_BYTES:
             say(f"{name}: {len(data)} bytes, the boot server takes {MOST_LOG_BYTES}: not sent")
         elif data:

@@ -211,16 +211,20 @@ def test_the_files_that_machines_fetch_are_those_of_the_fleet(tmp_path: Path) ->
     assert file_faults(tmp_path, dataclasses.replace(netboot, live="live-boot", **right)) == []
 
 
-def test_no_password_hash_of_the_seed_is_in_the_logs_that_are_sent(node: ModuleType, tmp_path: Path) -> None:
+def test_no_password_hash_and_no_token_of_the_seed_is_in_the_logs_that_are_sent(
+    node: ModuleType, tmp_path: Path
+) -> None:
     hashes = [
         "$6$rounds=5000$abcdefgh$0123456789./ABCxyz",
         "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$X3DX6M94c7o.9agCG9G",
         "$2b$12$abcdefghijklmnopqrstuv",
     ]
-    seed = "".join(f"password: '{each}'\n" for each in hashes) + "price: $100 $HOME ${x}\n"
+    seed = "".join(f"password: '{each}'\n" for each in hashes) + "price: $100 $HOME ${x} http://boot/n1/TOKEN7\n"
     (tmp_path / "autoinstall-user-data").write_text(seed)
-    with tarfile.open(fileobj=io.BytesIO(node.archive([str(tmp_path)]))) as tar:
+    with tarfile.open(fileobj=io.BytesIO(node.archive([str(tmp_path)], b"TOKEN7"))) as tar:
         (entry,) = tar.getmembers()
         said = tar.extractfile(entry).read().decode()  # type: ignore[union-attr]
         assert entry.size == len(said)
-    assert said == "password: '(password hash, left out)'\n" * 3 + "price: $100 $HOME ${x}\n"
+    assert said == "password: '(password hash, left out)'\n" * 3 + (
+        "price: $100 $HOME ${x} http://boot/n1/(token, left out)\n"
+    )
