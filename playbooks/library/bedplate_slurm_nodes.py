@@ -19,7 +19,8 @@ description:
     answer; what is wrong with one node is that node's C(trouble).
   - C(drained) sets DRAIN with I(reason) on nodes that are not drained, and waits until none of them runs a job. Jobs
     are never ended. A node whose jobs do not end in time gets back what it had, and trouble.
-  - A node that is drained for any other reason keeps it, and is not given back by C(returned).
+  - A node that is drained for any other reason, or that a person set DOWN or FAIL, keeps it, and is not given back by
+    C(returned). So does one that somebody gave a reason of their own while its jobs were waited for.
   - C(returned) resumes nodes whose reason begins with I(ours), once they are registered and whole in Slurm's eyes.
     That is a change where somebody else's run had drained them; what was drained for I(reason) is as it was before.
 options:
@@ -49,6 +50,7 @@ nodes:
 
 POLL_S = 2
 DEADLINE_S = 60  # for one command: a controller with a full queue takes some seconds
+SLURM_USER = "slurm"  # SlurmUser of slurm.conf
 BUSY = {"ALLOCATED", "MIXED", "COMPLETING"}
 # Slurm's own judgement of a node: resuming it would only hide this.
 NOT_WHOLE = {"NOT_RESPONDING", "INVALID_REG", "UNKNOWN", "FAIL", "POWERED_DOWN", "REBOOT_ISSUED", "FUTURE"}
@@ -92,7 +94,9 @@ def jobs(name: str) -> list[str]:
 def whose(node: dict[str, Any], ours: str) -> str:
     if node["reason"].startswith(ours) and {"DRAIN", "DOWN"} & set(node["state"]):
         return "ours"
-    return "theirs" if "DRAIN" in node["state"] else "none"
+    # slurmctld sets nodes DOWN under its own user, as those that do not answer: that is no word of a person.
+    kept = {"DRAIN", "FAIL"} if node["by"] in ("", SLURM_USER) or not node["reason"] else {"DRAIN", "FAIL", "DOWN"}
+    return "theirs" if kept & set(node["state"]) else "none"
 
 
 def update(names: list[str], **settings: str) -> None:
@@ -134,7 +138,7 @@ def drain(module: AnsibleModule) -> tuple[bool, dict[str, dict[str, Any]]]:
         now[name]["jobs"] = jobs(name)
         running = "; ".join(now[name]["jobs"]) or "a job that is ending"
         now[name]["trouble"] = f"{name} still runs {running} after {given['patience_s']} s: nothing was changed on it"
-    back = [name for name in busy if name in mine]
+    back = [name for name in busy if name in mine and now[name]["drain"] == "ours"]
     if back:
         # Nothing was changed on them: they go on as they were.
         update(back, state="resume")

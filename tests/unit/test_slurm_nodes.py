@@ -22,7 +22,10 @@ class Slurm:
     """Nodes with flags and a reason; a job ends after so many looks at its node."""
 
     def __init__(self, **nodes: tuple[str, str]) -> None:
-        self.nodes = {name: {"state": state.split("+"), "reason": reason} for name, (state, reason) in nodes.items()}
+        self.nodes: dict[str, dict[str, Any]] = {
+            name: {"state": state.split("+"), "reason": reason} for name, (state, reason) in nodes.items()
+        }
+        self.meanwhile: dict[str, tuple[str, str]] = {}  # what somebody does while jobs are waited for
         self.looks_until_end: dict[str, int] = {}
         self.looks_until_seen: dict[str, int] = {}
         self.commands: list[str] = []
@@ -46,6 +49,10 @@ class Slurm:
         return ""
 
     def _time_passes(self) -> None:
+        if self.commands:
+            while self.meanwhile:
+                name, (state, reason) = self.meanwhile.popitem()
+                self.nodes[name] |= {"state": state.split("+"), "reason": reason}
         for waiting, flags in ((self.looks_until_end, {"ALLOCATED", "MIXED", "COMPLETING"}),
                                (self.looks_until_seen, {"NOT_RESPONDING", "INVALID_REG"})):  # fmt: skip
             for name in list(waiting):
@@ -127,6 +134,41 @@ def test_a_job_that_does_not_end_is_named_and_its_node_gets_back_what_it_had(mon
     assert found["n1"]["trouble"] == "n1 still runs 17 alice llama after 20 s: nothing was changed on it"
     assert "n3 still runs" in found["n3"]["trouble"]
     assert slurm.states() == {"n1": "MIXED", "n2": f"IDLE+DRAIN {OURS}", "n3": "ALLOCATED+DRAIN rma 4711"}
+
+
+def test_a_reason_that_somebody_set_while_jobs_were_waited_for_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An undrain that cancels the drains of others (deepops#804)."""
+    slurm = Slurm(n1=("MIXED", ""), n2=("MIXED", ""))
+    slurm.meanwhile = {"n1": ("MIXED+DRAIN", "HC:gpu.ecc 0123456789ab")}
+    found = asked(slurm, monkeypatch, "drained")
+    assert slurm.states() == {"n1": "MIXED+DRAIN HC:gpu.ecc 0123456789ab", "n2": "MIXED"}
+    assert {name: found[name]["drain"] for name in ("n1", "n2")} == {"n1": "theirs", "n2": "none"}
+    assert "n1 still runs" in found["n1"]["trouble"]
+
+
+@pytest.mark.parametrize(
+    ("by", "state", "reason", "after"),
+    [
+        ("root", "DOWN", "rma 4711", "DOWN rma 4711"),
+        ("root", "IDLE+FAIL", "rma 4711", "IDLE+FAIL rma 4711"),
+        ("slurm", "DOWN+NOT_RESPONDING", "Not responding", "IDLE"),  # Slurm's own word is no person's
+        ("slurm", "DOWN", "Node unexpectedly rebooted", "IDLE"),  # which a whole and verified rollout disproves
+        ("root", "IDLE", "was drained last week", "IDLE"),
+    ],
+)
+def test_a_node_that_a_person_set_down_keeps_its_reason_and_is_not_given_back(
+    monkeypatch: pytest.MonkeyPatch, by: str, state: str, reason: str, after: str
+) -> None:
+    slurm = Slurm(n1=(state, reason))
+    slurm.nodes["n1"]["reason_set_by_user"] = by
+    found = asked(slurm, monkeypatch, "drained")
+    assert (found["n1"]["drain"], found["n1"]["trouble"]) == (
+        "ours" if by == "slurm" or state == "IDLE" else "theirs",
+        "",
+    )
+    slurm.looks_until_seen = {"n1": 1}
+    assert asked(slurm, monkeypatch, "returned")["n1"]["trouble"] == ""
+    assert slurm.states()["n1"] == after
 
 
 def test_what_was_drained_here_is_given_back_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
