@@ -139,11 +139,16 @@ DATABASE: dict[str, tuple[Callable[[Path], None], str]] = {
     "fork: all up to one rewritten": (rehashed(5, on=8), "event 9: names"),
     "tail cut off": (sql("DELETE FROM event WHERE id > 9"), "event 10: this and all up to event 12 are missing"),
     "history rewritten to its end": (rehashed(5, on=LAST), f"event {LAST}: is sha256:"),
+    "rebuilt from its first event on": (rehashed(1, on=LAST), f"event {LAST}: is sha256:"),
     "emptied": (sql("DELETE FROM event"), "event 1: this and all up to event 12 are missing"),
     "guard dropped": (sql(guarded=False), "store: trigger event_no_update is missing"),
     "guard replaced": (
         sql("CREATE TRIGGER event_no_update BEFORE UPDATE ON event BEGIN SELECT 1; END", guarded=False),
         "store: trigger event_no_update is not the one that bedplate made",
+    ),
+    "trigger of somebody else": (
+        sql("CREATE TRIGGER mine AFTER INSERT ON event BEGIN SELECT 1; END"),
+        "store: trigger mine is not one of bedplate's",
     ),
     "index dropped": (sql("DROP INDEX event_kind"), "store: index event_kind is missing"),
     "table made anew without rules": (
@@ -151,6 +156,8 @@ DATABASE: dict[str, tuple[Callable[[Path], None], str]] = {
         "store: table event is not the one that bedplate made",
     ),
     "marked as something else": (sql("PRAGMA application_id = 7"), "store: PRAGMA application_id is 7"),
+    "marked as of a newer bedplate": (sql("PRAGMA user_version = 99"), "has schema 99, this bedplate reads 1"),
+    "page of zeros": (raw_bytes(lambda data: data.index(b'"environment":"A"') & ~4095, bytes(4096)), "cannot"),
     "page overwritten": (raw_bytes(lambda data: data.index(b'"environment":"A"') & ~4095, b"\xff" * 16), "cannot"),
     "file cut by a page": (cut(12288), "store: SQLite"),
     "file cut to a stump": (cut(100), "cut short, it has 100 bytes"),
@@ -210,6 +217,20 @@ EXPORT: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
     "a newer version": (line(1, b'"version":1', b'"version":2'), "line 1: version 2, this bedplate reads 1"),
     "no JSON": (line(6, b"{", b"["), "line 6: is no JSON"),
     "empty": (lambda _: [], "it was cut short"),
+    "end of a line lost": (
+        lambda lines: [*lines[:5], lines[5].rstrip(b"\n") + lines[6], *lines[7:]],
+        "line 6: is no JSON",
+    ),
+    "line ends of another system": (
+        lambda lines: [one.replace(b"\n", b"\r\n") for one in lines],
+        "line 1: is not as bedplate writes it",
+    ),
+    "blank line": (lambda lines: [*lines[:5], b"\n", *lines[5:]], "line 6: is no JSON"),
+    "no UTF-8": (line(6, b"maria", b"m\xffria"), "line 6: is no JSON"),
+    "zeros of a full disk": (lambda lines: [*lines[:8], bytes(4096)], "line 9: is no JSON: torn off"),
+    "two exports, one behind the other": (lambda lines: lines + lines, "line 15: stands behind the end"),
+    "a number that readers round": (line(6, b'"id":5', b'"id":9007199254740993'), "event 5: this and all up to"),
+    "a member twice": (line(6, b'"actor":', b'"actor":"you@ctl","actor":'), "line 6: is not as bedplate writes it"),
 }
 
 

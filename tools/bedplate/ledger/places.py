@@ -80,8 +80,11 @@ def _git_add(place: Place, anchor: Anchor) -> None:
     for attempt in range(ATTEMPTS):
         with tempfile.TemporaryDirectory(prefix="bedplate-anchors-") as folder:
             copy = _clone(place, Path(folder))
-            with (copy / f"{anchor.site}.jsonl").open("a", encoding="utf-8") as file:
-                file.write(anchor.line())
+            with (copy / f"{anchor.site}.jsonl").open("a+", encoding="utf-8", errors="replace") as file:
+                file.seek(0)
+                # A last line that lost its end is one damaged line; the next one is not to be glued to it.
+                torn = file.read()[-1:] not in ("", "\n")
+                file.write("\n" * torn + anchor.line())
             _git("-C", copy, "add", f"{anchor.site}.jsonl")
             who = ("-c", f"user.name={anchor.principal}", "-c", "user.email=", "-c", "commit.gpgsign=false")
             _git(*who, "-C", copy, "commit", "-q", "-m", f"{anchor.site}: event {anchor.id}")
@@ -108,7 +111,8 @@ def _shell(place: Place, script: str, *, stdin: str | None = None) -> str:
 
 def _directory_read(place: Place, site: str) -> str:
     prefix = shlex.quote(site)
-    return _shell(place, f'for f in {prefix}-*.json; do [ ! -f "$f" ] || cat -- "$f" || exit 1; done')
+    # echo: a file that lost its end is one damaged line; the next one is not to be glued to it.
+    return _shell(place, f'for f in {prefix}-*.json; do [ ! -f "$f" ] || {{ cat -- "$f" && echo; }} || exit 1; done')
 
 
 def _directory_add(place: Place, anchor: Anchor) -> None:

@@ -183,15 +183,18 @@ class Ledger:
         Those of the moment of the call.
 
         Raises:
-            Damaged: an event is not what was recorded.
+            Damaged: an event is not what was recorded; or, where all of them are asked for, one is missing: what is
+                folded of the others would be a state that nobody recorded.
         """
         head = self.head()[0]
+        whole = kinds is None and subject is None
         where, parameters = _of_kinds(kinds)
         where, parameters = [*where, "id <= ?"], [*parameters, head if until is None else min(until, head)]
         if subject is not None:
             # Finds it as it is written in the stored array; the decoded subjects decide below.
             where, parameters = [*where, self.shelf.holds], [*parameters, subjects_bytes([subject])[1:-1].decode()]
-        return self._sound_events(where, parameters, after, subject)
+        found = self._sound_events(where, parameters, after, subject)
+        return self._linked(found, after) if whole else found
 
     def unjudged(self, *, kinds: Collection[str], until: int) -> Iterator[Event]:
         """Events of these kinds up to `until`, by id, as they stand there: for who has them judged meanwhile.
@@ -345,6 +348,20 @@ class Ledger:
                 event = self._sound_event(row)
                 if subject is None or subject in event.subjects:
                     yield event
+
+    def _linked(self, events: Iterator[Event], after: int) -> Iterator[Event]:
+        """The same events, as long as each follows the one before it."""
+        last, before = after, self.sha256(after)
+        for event in events:
+            if event.id != last + 1 or before is None:
+                what = f"event {last if before is None else last + 1}: is missing"
+            elif event.previous != before:
+                what = f"event {event.id}: names another predecessor than event {last}"
+            else:
+                last, before = event.id, event.sha256
+                yield event
+                continue
+            raise Damaged(f"ledger {self.name}: {what} (run: bedplate ledger verify)")
 
     def _sound_event(self, row: Row) -> Event:
         event = sound(row)
