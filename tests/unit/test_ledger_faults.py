@@ -183,9 +183,7 @@ def test_every_node_of_the_fleet_has_a_state_and_none_is_the_other_way_round(sit
     assert "rollout 2 to B was not ended: its controller died; the same command goes on" in text
 
 
-@pytest.mark.parametrize(
-    "bad", [one for one in Status if one not in (Status.VERIFIED, Status.UNVERIFIED, Status.NEVER)]
-)
+@pytest.mark.parametrize("bad", sorted(BAD))
 def test_a_node_that_is_bad_names_the_rollout_the_step_and_what_it_ran_before(site: Site, bad: Status) -> None:
     story = Story().resolved(A).resolved(B).changed(1, A, "n1").started(2, B)
     story.of(2, "batch.admitted", B, "n1", batch=0, name="rest")
@@ -196,7 +194,8 @@ def test_a_node_that_is_bad_names_the_rollout_the_step_and_what_it_ran_before(si
         story.of(2, "step.ended", B, "n1", step="Undo", result="ok")
     record(site, story)
     one = told(site)["n1"]
-    assert (one["status"], one["rollout"], one["environment"], one["target"]) == (bad, 2, "A", B)
+    assert (one["status"], one["environment"], one["target"]) == (str(bad), "A", B)
+    assert str(one["rollout"]) == "2"
     assert one["step"] == ("Install" if bad in (Status.FAILED, Status.UNREACHABLE) else "Undo")
 
 
