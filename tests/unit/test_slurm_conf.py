@@ -142,7 +142,7 @@ def test_what_a_model_has_on_paper_is_believed_where_the_environment_says_so_and
 
 def test_pyxis_is_required_and_inline_where_the_controllers_have_it_and_absent_where_not(fleet: Fleet) -> None:
     with_it = lines(rendered("plugstack.conf", fleet, models()), "required")
-    plugin = "required /usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so runtime_path=/run/pyxis"
+    plugin = "required /usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so runtime_path=/run/pyxis container_scope=job"
     assert with_it == [f"{plugin} importer=/usr/local/libexec/bedplate-importer"]
     without = rendered("plugstack.conf", fleet, models(), packages=[])
     assert [line for line in without.splitlines() if not line.startswith("#")] == []
@@ -164,7 +164,8 @@ def test_pyxis_asks_the_importer_where_it_knows_of_one_and_the_environment_has_i
 ) -> None:
     text = rendered("plugstack.conf", fleet, models(), packages=[PYXIS | {"version": version}], values=values)
     line = lines(text, "required")[0]
-    assert line.endswith(f"runtime_path=/run/pyxis{importer}")
+    scope = "" if version.startswith(("0.20", "0.9")) else " container_scope=job"
+    assert line.endswith(f"runtime_path=/run/pyxis{scope}{importer}")
 
 
 @pytest.mark.parametrize(("lost", "said"), [("cpu", "says_no_cpu"), ("memory_mib", "says_no_memory_mib")])
