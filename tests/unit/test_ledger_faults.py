@@ -173,7 +173,8 @@ def test_every_node_of_the_fleet_has_a_state_and_none_is_the_other_way_round(sit
     assert list(found) == list(site.fleet.nodes) == ["n1", "n2", "n3", "n4"]
     said = {name: (one["status"], one["environment"], one["target"]) for name, one in found.items()}
     assert said == {
-        "n1": ("verified", "B", B), "n2": ("failed", "A", B), "n3": ("verified", "A", A), "n4": ("never seen", None, None),
+        "n1": ("verified", "B", B), "n2": ("failed", "A", B), "n3": ("verified", "A", A),
+        "n4": ("never seen", None, None),
     }  # fmt: skip
     assert (found["n1"]["previous"], found["n2"]["previous"]) == (A, None)
     assert (found["n2"]["step"], found["n2"]["why"]) == ("Install", "no space")
