@@ -6,6 +6,7 @@ is switched off: the ledger knows of every node what is known and what is in dou
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from bedplate.decide.fold import World
 from bedplate.sources import checkout
 from bedplate.sources.site import Site
 from unit.simulatedfleet import SimulatedFleet
-from unit.simulation import STEPS, Ran, Simulation
+from unit.simulation import SIM, STEPS, Ran, Simulation
 
 pytestmark = pytest.mark.slow
 
@@ -165,22 +166,34 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def test_a_controller_that_is_switched_off_holds_up_nobody_and_its_nodes_are_in_doubt(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["no power", "a worker is killed", "SIGTERM"])
+def test_a_controller_that_is_cut_off_holds_up_nobody_and_its_nodes_are_in_doubt(tmp_path: Path, how: str) -> None:
     sim, release = Simulation(tmp_path), tmp_path / "release"
     sim.scenario(n7={"install": {"until": str(release)}}, n8={"install": {"until": str(release)}})
     process = sim.start()
+    everything: list[int] = []
     try:
         deadline = time.monotonic() + 300
         while not {("begin", "n7", "install"), ("begin", "n8", "install")} <= set(sim.saw()):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        everything = descendants(process.pid)
-        assert everything
+        workers = descendants(process.pid)
+        assert workers
+        if how == "a worker is killed":
+            os.kill(max(workers), signal.SIGKILL)
+        elif how == "SIGTERM":
+            process.send_signal(signal.SIGTERM)
+        everything = [process.pid, *workers]
+        if how == "no power":  # workers as well, and nobody says a word
+            for pid in everything:
+                os.kill(pid, signal.SIGKILL)
+        out, _ = process.communicate(timeout=120)
     finally:
-        for pid in (process.pid, *everything):  # as a machine without power: workers as well, and nobody says a word
-            os.kill(pid, signal.SIGKILL)
+        release.touch()
+        process.kill()
         process.communicate()
+    assert process.returncode != 0, out
     deadline = time.monotonic() + 30
     while controllerlock.holder(sim.root / LOCK_FILE) is not None:
         assert time.monotonic() < deadline, "its lock outlived it"
@@ -188,7 +201,7 @@ def test_a_controller_that_is_switched_off_holds_up_nobody_and_its_nodes_are_in_
     assert told(sim.site) == dict.fromkeys(ALL, "never seen") | {
         "ctl": "never seen", "n1": "verified", "n7": "in doubt", "n8": "in doubt",
     }  # fmt: skip
-    # After the boot another process has the number of the dead one, which the lock's file still names.
+    # After a boot another process has the number of the dead one, which the lock's file still names.
     about = json.loads((sim.root / LOCK_FILE).read_text())
     (sim.root / LOCK_FILE).write_text(json.dumps(about | {"pid": os.getpid()}))
     assert controllerlock.holder(sim.root / LOCK_FILE) is None
@@ -196,6 +209,22 @@ def test_a_controller_that_is_switched_off_holds_up_nobody_and_its_nodes_are_in_
     ran = sim.run()
     assert ran.code == 0, ran.out
     assert "n1" not in ran.touched
+    assert told(sim.site) == dict.fromkeys(ALL, "verified") | {"ctl": "never seen"}
+    assert sim.damage() == []
+
+
+def test_the_play_twice_in_one_command_changes_no_node_twice(tmp_path: Path) -> None:
+    sim, plays = Simulation(tmp_path), [SIM / "rollout.yml"] * 2
+    done = subprocess.run(
+        [Path(sys.executable).with_name("ansible-playbook"), "-i", sim.root / "fleet.yml", "-e", "target=A", *plays],
+        cwd=checkout.root(), check=False, capture_output=True, text=True, timeout=300,
+        env={**os.environ, "SIM_WORLD": str(sim.world_file), "SIM_SCENARIO": str(sim.scenario_file),
+             "ANSIBLE_CONFIG": str(checkout.root() / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORKS": "8"},
+    )  # fmt: skip
+    ran = Ran(done.returncode, done.stdout + done.stderr, sim.saw())
+    assert ran.touched == ALL, ran.out
+    for node in ALL:
+        assert ran.steps(node) == STEPS, ran.out
     assert told(sim.site) == dict.fromkeys(ALL, "verified") | {"ctl": "never seen"}
     assert sim.damage() == []
 
@@ -291,11 +320,25 @@ def every_task() -> list[tuple[Path, dict[str, Any]]]:
 
 
 def test_no_task_hides_a_failure_from_the_budget() -> None:
-    hiding = ("ignore_errors", "ignore_unreachable", "max_fail_percentage", "throttle", "order", "debugger")
+    hiding = ("ignore_errors", "ignore_unreachable", "max_fail_percentage", "throttle", "order", "debugger", "become")
     for path, task in every_task():
         assert not [word for word in hiding if word in task], f"{path}: {task['name']}"
         meta = task.get("ansible.builtin.meta", task.get("meta"))
         assert meta in (None, "end_host", "reset_connection", "flush_handlers"), f"{path}: {task['name']}"
+
+
+def test_no_gate_can_be_skipped_rescued_or_left_to_a_condition() -> None:
+    for name in ("rollout", "reinstall"):
+        [play] = yaml.safe_load((checkout.root() / f"playbooks/{name}.yml").read_text())
+        gates = [task for task in play["tasks"] if "bedplate_gate" in task]
+        assert [set(task) for task in gates] == [{"name", "bedplate_gate"}] * 2
+        assert sum("bedplate_gate" in task for path, task in every_task() if path.name == f"{name}.yml") == 2
+    assert not [path for path, task in every_task() if "bedplate_gate" in task and path.parent.name != "playbooks"]
+
+
+def test_nothing_that_runs_on_a_node_needs_the_package_that_no_node_has() -> None:
+    for path in (checkout.root() / "playbooks/library").glob("*.py"):
+        assert not re.search(r"^\s*(from|import) bedplate\b", path.read_text(), re.MULTILINE), path
 
 
 def test_what_is_rescued_fails_all_the_same() -> None:

@@ -145,6 +145,13 @@ def test_plug_in_and_runtime_are_there_before_slurmd_and_come_in_one_transaction
             ], f"{role} installs by itself"
 
 
+def test_slurms_user_is_there_before_packages_that_make_none() -> None:
+    names = [task["name"] for task in tasks("slurm", "install")]
+    last = names.index("Slurm, Pyxis and Enroot in one transaction")
+    assert names.index("Make Slurm's group") < names.index("Make Slurm's user") < last
+    assert names.index("Keep what only the new versions will read") < last, "the dump of the accounting comes first"
+
+
 # --- prolog, epilog, health check ------------------------------------------------------------------
 
 
