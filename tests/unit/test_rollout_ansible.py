@@ -23,6 +23,7 @@ from bedplate.act import controllerlock
 from bedplate.act.rollout import LOCK_FILE
 from bedplate.cli.status import status
 from bedplate.decide.fold import World
+from bedplate.doors import record
 from bedplate.sources import checkout
 from bedplate.sources.site import Site
 from unit.simulatedfleet import SimulatedFleet
@@ -296,6 +297,23 @@ def test_a_reboot_that_is_said_and_was_none_fails_its_node(tmp_path: Path) -> No
     again = {line.split(" |")[0] for line in done.stdout.splitlines() if '"taken again"' in line}
     assert again == {"proven"}, "its lock lay under /run"
     assert {path.stem for path in tmp_path.glob("*.booted")} == {"proven", "no-boot", "same-kernel"}
+
+
+# --- a node without space -------------------------------------------------------------------------
+
+
+def test_a_node_without_space_says_so() -> None:
+    """apt says the cause on stdout, behind its own command line of hundreds of characters, and a code on stderr."""
+    command = '\'/usr/bin/apt-get -y -o "Dpkg::Options::=--force-confdef" ' + "install " + "x " * 300 + "' failed: "
+    body = {
+        "msg": command + "E: Sub-process /usr/bin/dpkg returned an error code (1)", "rc": 100,
+        "stderr": "E: Sub-process /usr/bin/dpkg returned an error code (1)",
+        "stdout": "Unpacking x ...\ndpkg: error processing archive x.deb: No space left on device\nDone.",
+    }  # fmt: skip
+    said = record._why(body)
+    assert "No space left on device" in said
+    assert "install x x" not in said
+    assert said.count("returned an error code (1)") == 1
 
 
 # --- how playbooks and roles are written ----------------------------------------------------------
