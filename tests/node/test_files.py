@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bedplate.observe.expectation import Expectation
-from bedplate.observe.observed import Observed
+from bedplate.observe.observed import NotUnderstood, Observed
 
 PINS = re.compile(r"/etc/apt/(preferences|preferences\.d/([\w-]+|[\w.-]+\.pref))")  # what apt reads
 
@@ -36,7 +36,11 @@ def test_the_frozen_archive_is_the_only_source(node: str, host: Any) -> None:
 @pytest.mark.layer("os")
 def test_nothing_is_pinned_beside_the_lock(node: str, host: Any) -> None:
     """A pin above ours makes another version of a package that the lock does not name itself."""
-    found = host.run("ls -d /etc/apt/preferences /etc/apt/preferences.d/* 2>/dev/null")
-    places = sorted(line for line in found.stdout.splitlines() if PINS.fullmatch(line))
+    # ls ends with 2 where one of them is absent; echo tells that from a question that was not answered.
+    found = host.run("ls -d /etc/apt/preferences /etc/apt/preferences.d/* 2>/dev/null; echo end")
+    *lines, end = found.stdout.splitlines() or [""]
+    if end != "end":
+        raise NotUnderstood(f"the question for pins ended with {found.rc}: {found.stderr.strip()[-200:]}")
+    places = sorted(line for line in lines if PINS.fullmatch(line))
     beside = [place for place in places if place != "/etc/apt/preferences.d/bedplate.pref"]
     assert not beside, f"pins beside the lock: {', '.join(beside)}"

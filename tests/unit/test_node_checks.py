@@ -64,7 +64,9 @@ def test_what_an_upgrade_would_do_to_lock_or_kernel_is_told(
     ids=["ours alone", "one that apt does not read", "two more", "the installer's"],
 )
 def test_pins_beside_the_lock_are_named(checks: Any, files: str, said: str) -> None:
-    host = SimpleNamespace(run=lambda _: SimpleNamespace(stdout="".join(f"/etc/apt/{f}\n" for f in files.split())))
+    host = SimpleNamespace(
+        run=lambda _: SimpleNamespace(stdout="".join(f"/etc/apt/{f}\n" for f in files.split()) + "end\n")
+    )
     if not said:
         checks.pins("n1", host)
         return

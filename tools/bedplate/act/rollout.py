@@ -358,11 +358,16 @@ class Session:
             "environment": self.lock.name, "pid": os.getpid(), "command": list(self.order.command),
             "token": os.environ.get("BEDPLATE_TOKEN", ""), "policy": self.readiness.policy.as_dict(),
             "plan": self.plan.as_dict(), "plan_sha256": plan_sha256(self.readiness, self.plan),
-            "recheck": self.order.recheck,
+            "recheck": self.order.recheck, "retries": self._retries(),
             **({"reinstall": True} if self.order.reinstall else {}), **self._word(),
             "rules": [finding.as_dict() for finding in self.readiness.findings],
             "acceptance": self.readiness.acceptance, "override_acceptance": self.order.override_acceptance or "",
         }  # fmt: skip
+
+    def _retries(self) -> dict[str, int]:
+        """Node -> the rollout that it failed in, or was left in doubt by, and that is tried again now."""
+        again = {name: self._world.state(name).rollout for name in (*self.plan.in_doubt, *self.plan.bad)}
+        return {name: number for name, number in again.items() if number is not None}
 
     def _draft(self, kind: str, nodes: Collection[str] = (), body: Mapping[str, Any] | None = None) -> Draft:
         subjects = (

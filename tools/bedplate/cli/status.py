@@ -8,7 +8,7 @@ from bedplate.act import controllerlock
 from bedplate.act.rollout import LOCK_FILE
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
-from bedplate.decide.fold import NodeState, Status, World
+from bedplate.decide.fold import BAD, NodeState, Status, World
 from bedplate.model.nodes import fold
 from bedplate.observe.running import world as read_world
 from bedplate.sources.site import Site, open_site
@@ -68,7 +68,10 @@ def _row(site: Site, world: World, name: str) -> tuple[str, ...]:
         target = world.names.get(state.target or "", state.target or "")
         why = " ".join((state.why or "").split())
         why = why if len(why) <= WHY_SHOWN else why[: WHY_SHOWN - 1] + "…"
-        last = f"rollout {state.rollout} to {target}" + (f", at {state.step!r}: {why}" if why else "")
+        last = f"rollout {state.rollout} to {target}"
+        if state.status in BAD and state.at:
+            last += f", {state.status} since {state.at[:SECONDS].replace('T', ' ')}"
+        last += f", at {state.step!r}: {why}" if why else ""
     runs = f"{world.names.get(state.runs, '?')} {state.runs[:SHORT]}" if state.runs else "-"
     verified = (state.verified_at or "-")[:SECONDS].replace("T", " ")
     return name, node.kind, node.rack, str(state.status), runs, verified, last

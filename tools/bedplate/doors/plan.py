@@ -1,12 +1,15 @@
 """Lookup `bedplate_plan`: opens this process's rollout; its hosts and batch sizes for the play."""
 
+import difflib
 import gc
+from collections.abc import Mapping
 from typing import Any
 
 from ansible import context
 from ansible.errors import AnsibleError
 from ansible.plugins.lookup import LookupBase
 from ansible.utils.display import Display
+from ansible.utils.vars import load_extra_vars
 
 from bedplate.act import rollout
 from bedplate.decide.plan import Plan
@@ -19,6 +22,11 @@ from bedplate.sources.site import Site
 REFUSED = ("start_at_task", "step", "skip_tags")  # each could skip a gate
 LISTING = ("listhosts", "listtasks", "listtags")
 NOTHING_SERIAL = [1]
+# What a rollout is asked with (-e): playbooks/rollout.yml, playbooks/reinstall.yml.
+WORDS = (
+    "target", "recheck", "repair", "failure_budget", "approved_by", "reason", "accept", "approve",
+    "override_acceptance", "plan_sha256",
+)  # fmt: skip
 # What --syntax-check gets, which needs neither a site nor a lock.
 NOTHING = {"hosts": [], "serial": NOTHING_SERIAL, "rollout": 0, "mark": "", "ended": [], "questions": []}
 
@@ -29,6 +37,7 @@ class LookupModule(LookupBase):
             return [NOTHING]
         if rollout.current is None:
             try:
+                refuse_misspelt(load_extra_vars(self._loader))
                 rollout.current = _open(str(terms[0]), variables or {}, kwargs)
             except BedplateError as fault:
                 raise AnsibleError(str(fault)) from None
@@ -49,6 +58,18 @@ def _answer(session: rollout.Session) -> dict[str, Any]:
         "hosts": session.plan.nodes, "serial": session.plan.sizes or NOTHING_SERIAL, "rollout": session.number,
         "mark": session.mark, "ended": session.ended_marks, "questions": list(session.readiness.questions),
     }  # fmt: skip
+
+
+def refuse_misspelt(given: Mapping[str, Any]) -> None:
+    """Ansible takes any variable in silence (ansible#77159): one letter, and the policy's budget holds.
+
+    Raises:
+        Refused: a variable is nearly one that a rollout reads.
+    """
+    for name in given:
+        near = difflib.get_close_matches(name, WORDS, n=1, cutoff=0.8)
+        if near and name not in WORDS:
+            raise Refused(f'-e {name}: a rollout reads no such variable (did you mean "{near[0]}"?)')
 
 
 def _open(environment: str, variables: dict[str, Any], options: dict[str, Any]) -> rollout.Session:

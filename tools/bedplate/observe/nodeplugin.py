@@ -121,8 +121,10 @@ def _no_answer(signum: int, frame: object) -> None:  # noqa: ARG001
 
 
 @pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_setup() -> Any:
+def pytest_runtest_setup(item: pytest.Item) -> Any:
     """A deadline for each check, with what its fixtures ask: testinfra has none for a command."""
+    if (node := _node_of(item)) in item.config.stash[LOST]:
+        raise Unreachable(item.config.stash[LOST][node])
     signal.alarm(DEADLINE_S)
     yield
     signal.alarm(0)
