@@ -1,4 +1,4 @@
-"""Faults of rollouts that would pass in silence: a misspelt word, a retry, a node that is stuck, a question without answer."""
+"""Faults of rollouts that would pass in silence: a misspelt word, a retry, a node that is stuck, no answer."""
 
 import json
 from pathlib import Path
