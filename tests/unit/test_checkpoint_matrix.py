@@ -272,7 +272,7 @@ def test_a_plan_says_what_a_promotion_loses_before_anything_is_touched(
         nodes = tuple(node for node in site.fleet.nodes.values() if node.name in {"n1", "n2"})
         return Readiness(site, site.lock("B"), nodes, policy, {})
 
-    monkeypatch.setattr("bedplate.cli.rollout.ready", checked)
+    monkeypatch.setattr("bedplate.cli.prospect.ready", checked)
     said = ran(site, "plan", "B").output
     assert "if you promote B you cannot roll back to A: A cannot read the checkpoints of B: " in said
     assert "by their versions" in said
