@@ -96,10 +96,7 @@ def furnish(places: Places, node: str) -> None:
     """Programs and answers, as files in the node's root."""
     root = places.host(node) / "root"
     library = "usr/local/lib/lab-health"
-    for name, place in (
-        ("nvidia-smi-replay", "usr/local/bin/nvidia-smi"), ("kernel-messages", f"{library}/kernel-messages"),
-        ("time-server", f"{library}/time-server"),
-    ):  # fmt: skip
+    for name, place in (("nvidia-smi-replay", "usr/local/bin/nvidia-smi"), ("time-server", f"{library}/time-server")):
         write(root / place, (PARTS / name).read_text(), mode=0o755)
     for probe in ANSWERS:
         answer(places, node, probe, replay(BASE).raws[probe].out)
@@ -178,8 +175,10 @@ chronyc waitsync 120 0 0 0.5 > /dev/null"""
 
 def say(places: Places, node: str, lines: list[str]) -> None:
     """Kernel messages, into the journal of the node."""
+    program = "usr/local/lib/lab-health/kernel-messages"
+    write(places.host(node) / "root" / program, (PARTS / "kernel-messages").read_text(), mode=0o755)
     text = "".join(f"{line}\n" for line in lines)
-    on(node, ["/usr/local/lib/lab-health/kernel-messages"], stdin=text, lab=places, timeout_s=120)
+    on(node, [f"/{program}"], stdin=text, lab=places, timeout_s=120)
 
 
 def unmount_share(places: Places, node: str) -> str:
