@@ -5,15 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from bedplate.act.rollout import Readiness, next_for
 from bedplate.cli import failednodes
-from bedplate.cli.failednodes import amend_all
+from bedplate.cli.failednodes import Interrupted, amend_all
 from bedplate.decide.failednodes import LEAVE, REPLACE, ROLL_BACK, Step, next_steps, promise
 from bedplate.decide.fold import NodeState, Status, World
 from bedplate.decide.nodeswap import asked_environment
+from bedplate.decide.plan import Batch, Plan
 from bedplate.model.faults import Refused
 from bedplate.model.fleet import Fleet, parse_fleet
 from bedplate.model.policy import Policy
 from bedplate.sources.site import Site, open_site
+from unit.lock_sample import parsed
 from unit.site_sample import FLEET, NODES, write_site
 from unit.story import A, B
 
@@ -119,6 +122,29 @@ def test_nodes_are_rolled_back_and_what_could_not_be_is_said(a_site: Site) -> No
     assert amended(a_site, BACK, SWAP, back=refused) == [f"{line}the archive lacks libc6", f"next: {SWAP}"], (
         "one that cannot be done keeps nobody from the next"
     )
+
+
+def test_after_an_interrupt_nothing_more_is_begun(a_site: Site) -> None:
+    asked: list[str] = []
+
+    def interrupted(environment: str, nodes: tuple[str, ...]) -> bool:
+        asked.append(environment)
+        raise Interrupted("interrupted: the batch in flight is in doubt")
+
+    other = Step(ROLL_BACK, ("n3",), environment="Z")
+    first, second = amended(a_site, BACK, other, back=interrupted)
+    assert asked == ["A"]
+    assert first.endswith("interrupted: the batch in flight is in doubt")
+    assert second == f"next: {other}"
+
+
+def test_nodes_that_failed_before_and_were_not_begun_are_left_alone(a_site: Site) -> None:
+    policy = replace(POLICY, failed_node=ROLL_BACK)
+    nodes = tuple(a_site.fleet.nodes[name] for name in ("n1", "n2"))
+    there = Readiness(a_site, parsed(), nodes, policy, {})
+    plan = Plan((Batch("recovery", ("n1", "n2")),), (), (), ())
+    states = world(n1=replace(FAILED, rollout=7), n2=replace(FAILED, rollout=6))
+    assert [step.nodes for step in next_for(there, plan, states, 7)] == [("n1",)]
 
 
 def test_a_spare_takes_a_place_only_on_a_named_persons_word(a_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,9 +253,10 @@ def planned(readiness: Readiness, world: World, *, recheck: bool = False) -> Pla
     )  # fmt: skip
 
 
-def next_for(readiness: Readiness, plan: Plan, world: World) -> list[Step]:
-    """What is to be done with nodes of a plan that a rollout left behind, by the policy's word."""
-    bad = [name for name in plan.nodes if world.state(name).status in BAD]
+def next_for(readiness: Readiness, plan: Plan, world: World, number: int) -> list[Step]:
+    """What is to be done with nodes that this rollout left behind, by the policy's word; none that it did not begin."""
+    states = {name: world.state(name) for name in plan.nodes}
+    bad = [name for name, state in states.items() if state.status in BAD and state.rollout == number]
     fleet = readiness.site.fleet
     return next_steps(readiness.policy, world, fleet, bad, fleet.groups.get(SPARES, ()))
 

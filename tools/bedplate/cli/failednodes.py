@@ -13,9 +13,14 @@ import click
 
 from bedplate.cli.exchange import exchange, replaced
 from bedplate.decide.failednodes import LEAVE, REPLACE, ROLL_BACK, Step
-from bedplate.model.faults import BedplateError
+from bedplate.model.faults import BedplateError, NodesFailed
 from bedplate.model.nodes import fold
 from bedplate.sources.site import Site
+
+
+class Interrupted(NodesFailed):
+    """A person ended a rollout: nothing more is begun."""
+
 
 Back = Callable[[str, tuple[str, ...]], bool]
 
@@ -47,8 +52,18 @@ class Amended:
 def amend_all(
     site: Site, steps: Sequence[Step], *, back: Back, approved_by: str | None, environment: str
 ) -> list[Amended]:  # fmt: skip
-    """Do each step; back: rolls nodes back to an environment, and says whether they run it."""
-    return [_amend(site, step, back, approved_by, environment) for step in steps]
+    """Do each step; back: rolls nodes back to an environment, and says whether they run it.
+
+    An interrupt ends this: what comes after it is named, and not begun.
+    """
+    done = list[Amended]()
+    for step in steps:
+        try:
+            done.append(_amend(site, step, back, approved_by, environment))
+        except Interrupted as fault:
+            done.append(Amended(step, done=False, said=str(fault)))
+            break
+    return done + [Amended(step) for step in steps[len(done) :]]
 
 
 def _amend(site: Site, step: Step, back: Back, approved_by: str | None, environment: str) -> Amended:
@@ -62,6 +77,8 @@ def _amend(site: Site, step: Step, back: Back, approved_by: str | None, environm
             (bad,) = step.nodes
             partitions = exchange(site, bad, step.spare, approved_by=approved_by, reason=reason, say=say)
             return Amended(step, done=True, said=replaced(bad, step.spare, partitions or {}))
+    except Interrupted:
+        raise
     except BedplateError as fault:
         return Amended(step, done=False, said=str(fault))
     assert step.do in (LEAVE, REPLACE)  # noqa: S101

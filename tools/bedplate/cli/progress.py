@@ -69,7 +69,7 @@ class Progress:
 
     def _left_s(self, now: datetime.datetime) -> float | None:
         running = [began for index, began in self._began.items() if index not in self._spans]
-        elapsed = (now - min(running)).total_seconds() if running else None
+        elapsed = max(0.0, (now - min(running)).total_seconds()) if running else None
         waiting = len(self.plan.batches) - len(self._began)
         return seconds_left(list(self._spans.values()), elapsed, waiting, self.history_s, self.soak_s)
 

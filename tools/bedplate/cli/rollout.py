@@ -15,7 +15,7 @@ from bedplate.act.playbook import Outcome, judge_end, run_rollout
 from bedplate.act.rollout import LOCK_FILE, Order, next_for
 from bedplate.act.rollout import roles as roles_of
 from bedplate.act.wayback import way_back
-from bedplate.cli.failednodes import Amended, amend_all
+from bedplate.cli.failednodes import Amended, Interrupted, amend_all
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.cli.progress import Progress
@@ -27,7 +27,7 @@ from bedplate.decide.fold import Status
 from bedplate.decide.forecast import leaving, span
 from bedplate.decide.waves import in_waves
 from bedplate.ledger.store import Ledger
-from bedplate.model.faults import BadInput, Busy, DifferencesFound, NodesFailed, Refused
+from bedplate.model.faults import BadInput, Busy, DifferencesFound, Refused
 from bedplate.observe.running import world as read_world
 from bedplate.sources.site import Site, open_site
 
@@ -298,7 +298,7 @@ def _run(site: Site, order: Order, playbook: str, *, yes: bool, as_json: bool) -
         with _interruptible(), progress:
             return prospect, run_rollout(site, playbook, extra, limit, progress.follow)
     except KeyboardInterrupt:
-        raise NodesFailed(
+        raise Interrupted(
             "interrupted: the batch in flight is in doubt (bedplate status); the same command goes on with it"
         ) from None
 
@@ -338,7 +338,7 @@ def _told(
         )
     if back and not as_json:
         _show_returns(back, lock.name)
-    steps = next_for(prospect.readiness, prospect.plan, world) if outcome else []
+    steps = next_for(prospect.readiness, prospect.plan, world, outcome.record.number) if outcome else []
     amended = amend(steps) if amend and outcome and outcome.record.ended else [Amended(step) for step in steps]
     for each in [] if as_json else amended:
         click.echo(str(each))

@@ -163,7 +163,7 @@ class CallbackModule(CallbackBase):
             return
         for status, names in sorted(by_status.items()):
             show(f"  {status}: {len(names)}: {fold_names(names)}")
-        for step in rollout.next_for(session.readiness, session.plan, world):
+        for step in rollout.next_for(session.readiness, session.plan, world, session.number):
             show(f"  next: {step}")
         record = world.rollouts.get(session.number)
         if record and record.outcome == "stopped":
