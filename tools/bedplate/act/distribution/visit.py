@@ -35,6 +35,11 @@ class Orders:
             self._told_to_end = time.monotonic()
             self.tell({"end": True})
 
+    @property
+    def ending(self) -> bool:
+        """Whether it was told to end."""
+        return self._told_to_end is not None
+
     def read(self, size: int, /) -> bytes | None:
         if not self._rest:
             try:

@@ -6,6 +6,9 @@ its own address for as long as its program runs. The source, on this controller,
 
 import base64
 import threading
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from bedplate.act.distribution import local
@@ -22,6 +25,8 @@ from bedplate.sources.files import write_whole
 SLOTS = 8  # peers that a node serves at once
 SEED_SLOTS = 6
 MAKE_TIMEOUT_S = 3600.0
+RESTARTS = 3  # of a source that dies
+DEAD_S = 5.0
 MANY = 64  # nodes: above, they speak more seldom, so that the controller is not busy with listening
 
 
@@ -51,10 +56,41 @@ def move(job: Job, ended: Ended) -> int:
         "do": "seed", **common, "name": job.payload.path.name, "address": "", "rate": job.caps.source,
         "slots": SEED_SLOTS, "allowed": swarm.addresses, "interval_s": 0.5,
     }  # fmt: skip
-    with local.running(job.payload.path.parent, spec) as source:
-        swarm.source = source.orders
+    with closing(_Source(job.payload.path.parent, spec, swarm)) as source:
         FanOut(job.payload, job.targets, feed, said, len(job.targets), job.patience, job.progress).run(ended)
-    return int(source.last.get("have", 0))
+    return source.sent
+
+
+class _Source:
+    """The source of a swarm. One that dies is started again, and told where everybody listens: nodes wait for it."""
+
+    def __init__(self, directory: Path, spec: Mapping[str, Any], swarm: "_Swarm") -> None:
+        self.sent = 0
+        self._directory, self._spec, self._swarm = directory, spec, swarm
+        self._left, self._closing, self._lock = RESTARTS, False, threading.Lock()
+        self._ended: list[local.Local] = []
+        self._local = self._started()
+
+    def _started(self) -> local.Local:
+        started = local.Local(self._directory, self._spec, self._again)
+        self._swarm.fed_by(started.orders)
+        return started
+
+    def _again(self, dead: local.Local) -> None:
+        dead.wait(DEAD_S)
+        with self._lock:
+            self._ended.append(dead)
+            if not self._closing and self._left:
+                self._left -= 1
+                self._local = self._started()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closing = True
+        self._local.close()
+        with self._lock:
+            ended = {id(one): one for one in [*self._ended, self._local]}
+        self.sent = sum(int(one.last.get("have", 0)) for one in ended.values())
 
 
 class _Swarm:
@@ -87,6 +123,13 @@ class _Swarm:
                     self._orders[peer].tell(told)
             if self.source and node in self._of_source:
                 self.source.tell(told)
+
+    def fed_by(self, source: Orders) -> None:
+        """Who the source is from now on; it is told where nodes listen that were told before it came."""
+        with self._lock:
+            self.source = source
+            if known := [self._where(node) for node in sorted(self._of_source) if node in self._ports]:
+                source.tell({"peers": known})
 
     def _where(self, node: str) -> list[str | int]:
         return [self._address[node], self._ports[node]]
