@@ -8,6 +8,10 @@ from typing import Any
 import click
 
 
+class PipeBroken(Exception):
+    """A pipe that nobody reads any more; click itself would end without a word, as if it were stdout."""
+
+
 class Loading(click.Group):
     """Takes a command out of its module when it is asked for.
 
@@ -17,6 +21,12 @@ class Loading(click.Group):
     def __init__(self, *args: Any, modules: Mapping[str, str], **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self.modules = modules
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as fault:
+            raise PipeBroken from fault
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(self.modules)

@@ -1,6 +1,7 @@
 """`bedplate`: finds the commands in this folder and turns errors into exit codes."""
 
 import os
+import select
 import sys
 import traceback
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import click
 
 from bedplate import __version__
-from bedplate.cli.loading import Loading
+from bedplate.cli.loading import Loading, PipeBroken
 from bedplate.model.faults import BadInput, BedplateError
 
 # name of the command -> module in this folder that has it under that name; a new command is a new file
@@ -43,6 +44,18 @@ def bedplate(ctx: click.Context, site: Path) -> None:
     ctx.obj = site
 
 
+def _end_without_reader(fault: PipeBroken) -> None:
+    """Nobody reads our output any more (`| head`): 141, as shells have it. Any other pipe is a fault of ours."""
+    asked = select.poll()
+    asked.register(1, 0)
+    if any(event & (select.POLLERR | select.POLLHUP) for _, event in asked.poll(0)):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(141)
+    traceback.print_exception(fault)
+    click.echo("bedplate: internal fault (exit 1): please report the lines above", err=True)
+    sys.exit(1)
+
+
 def main() -> None:
     """Run a command; the exit code says what the caller does next (see model/faults.py)."""
     try:
@@ -62,9 +75,8 @@ def main() -> None:
     except click.Abort:
         click.echo("bedplate: aborted", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+    except PipeBroken as broken:
+        _end_without_reader(broken)
     except Exception:  # noqa: BLE001  an internal fault: say so, with all that helps to mend it
         traceback.print_exc()
         click.echo("bedplate: internal fault (exit 1): please report the lines above", err=True)
