@@ -341,17 +341,19 @@ class BootServer:
                     body = {"name": request.name, "size": size, "sha256": "sha256:" + digest.hexdigest()}
                     self._record(recorded("uploaded", request.node, install, **body))
                     Path(temp.name).replace(folder / request.name)
-                    self._keep(request.node, install, request.name, str(body["sha256"]))
+                self._keep(request.node, install, request.name, str(body["sha256"]))
                 return Answer(201)
             finally:
                 Path(temp.name).unlink(missing_ok=True)
 
     def _keep(self, node: str, install: Install, name: str, digest: str) -> None:
-        """Into the ledger's files, behind the event that says that it came."""
-        self._record(*kept(
+        """Into the ledger's files, behind the event that says that it came; without the lock: a log may be large."""
+        drafts = kept(
             self.site, self._logs(node), {name: digest}, role=INSTALLATION_LOG, subjects=(f"node:{node}",),
             identity=install.environment,
-        ))  # fmt: skip
+        )  # fmt: skip
+        with self._lock:
+            self._record(*drafts)
 
     def _logs(self, node: str) -> Path:
         folder = self.folder / "logs" / node

@@ -30,7 +30,7 @@ from bedplate.decide.judge import Verdict, judge
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.decide.plan import Plan, make_plan
 from bedplate.decide.render import RenderedFile, Rendering, manifest_sha256, refuse_other_templates
-from bedplate.decide.roles import Role
+from bedplate.decide.roles import Role, applicable, declared
 from bedplate.decide.rule import Finding
 from bedplate.decide.statedigest import Digested
 from bedplate.decide.wayback import fields_of
@@ -560,6 +560,7 @@ def asks_health(site: Site, environment: str, kind: str) -> bool:
     return any(role.name == HEALTH_ROLE for role in roles(site, environment, kind))
 
 
+@cache
 def roles(site: Site, environment: str, kind: str) -> list[Role]:
-    """The roles of a kind of node, in their order."""
-    return _rendering(site, environment).roles[kind]
+    """The roles of a kind of node, in their order; their templates are not read for that."""
+    return applicable(declared(checkout.roles()), locked(site, environment), kind)
