@@ -33,7 +33,7 @@ from bedplate.decide.acceptance import (
     read_profile,
 )
 from bedplate.decide.acceptancescripts import PROFILE, REFERENCE, RUNNING, Work
-from bedplate.decide.delivery import ANSWERED as LOG
+from bedplate.decide.ledgerfiles import ACCEPTANCE_LOG
 from bedplate.decide.lockdoc import Image
 from bedplate.decide.squashfs import IMAGES
 from bedplate.ledger.store import Ledger
@@ -140,10 +140,8 @@ def _recorded(site: Site, node: "_Node", answered: Answered) -> list[Draft]:
 def keep_logs(site: Site, said: Draft) -> list[Draft]:
     """The logs of an acceptance into the ledger's files; what is to be recorded of that."""
     body = said.body
-    return kept(
-        site, site.root / FOLDER / str(body.get("id", "")), body.get("logs") or {}, role=LOG, subjects=said.subjects,
-        identity=said.environment,
-    )  # fmt: skip
+    folder, logs = site.root / FOLDER / str(body.get("id", "")), body.get("logs") or {}
+    return kept(site, folder, logs, role=ACCEPTANCE_LOG, subjects=said.subjects, identity=said.environment)
 
 
 def look(site: Site, name: str, wanted: Wanted) -> tuple[Answered, Draft]:

@@ -29,7 +29,7 @@ from urllib.parse import parse_qs
 
 from bedplate.act.arming import Armed, armed_files
 from bedplate.act.keptlogs import kept
-from bedplate.decide.delivery import INSTALLED as INSTALLATION_LOG
+from bedplate.decide.ledgerfiles import INSTALLATION_LOG
 from bedplate.decide.netboot.hardware import differences, foreign, unknown
 from bedplate.decide.netboot.knownhosts import with_key
 from bedplate.decide.netboot.protocol import (

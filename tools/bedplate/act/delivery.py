@@ -4,19 +4,17 @@ An installation's lie on the boot server (FOLDER/logs/NODE), an acceptance's in 
 files have what was kept. What lies anywhere under its name with other bytes is not there.
 """
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from bedplate.act.acceptance import FOLDER
-from bedplate.decide.delivery import INSTALLED, Log, Machine
-from bedplate.decide.ledgerfiles import ATTACHED
+from bedplate.decide.delivery import Log, Machine
+from bedplate.decide.ledgerfiles import INSTALLATION_LOG, attaching
 from bedplate.ledger.filestore import FileStore
 from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import sha256
-from bedplate.model.event import Draft
 from bedplate.model.faults import BedplateError
 from bedplate.sources.site import Site
 
@@ -38,18 +36,16 @@ def keep(site: Site, folder: Path, found: Sequence[Machine], environment: str, i
     store = FileStore(site.ledger_files_path)
     drafts, count = [], 0
     for machine in found:
-        by_role: dict[str, list[dict[str, object]]] = {}
+        by_role: dict[str, list[tuple[str, str, int]]] = {}
         for log in machine.files:
             if _kept(store, log.sha256):
                 continue
             data = _read(_place(site, folder, machine, log), log.sha256)
             if data is not None:
-                by_role.setdefault(log.role, []).append(
-                    {"name": log.name, "sha256": _put(store, data), "size": len(data)}
-                )
+                by_role.setdefault(log.role, []).append((log.name, store.put_bytes(data).sha256, len(data)))
         count += sum(map(len, by_role.values()))
         subjects = (f"environment:{environment}", f"node:{machine.node}")
-        drafts += [Draft(ATTACHED, subjects, {"role": role, "files": of}, identity) for role, of in by_role.items()]
+        drafts += [attaching(role, of, subjects, identity) for role, of in by_role.items()]
     if drafts:
         with Ledger.open(site.ledger_url) as ledger:
             ledger.append(*drafts)
@@ -66,7 +62,7 @@ def _present(site: Site, folder: Path, store: FileStore, machine: Machine) -> It
 
 
 def _place(site: Site, folder: Path, machine: Machine, log: Log) -> Path:
-    if log.role == INSTALLED:
+    if log.role == INSTALLATION_LOG:
         return folder / "logs" / machine.node / log.name
     return site.root / FOLDER / machine.acceptance / log.name
 
@@ -85,10 +81,3 @@ def _read(place: Path, digest: str) -> bytes | None:
         return None
     # The inventories of before 2026-12 were hashed without the newline that stands behind them.
     return next((each for each in (data, data.removesuffix(b"\n")) if sha256(each) == digest), None)
-
-
-def _put(store: FileStore, data: bytes) -> str:
-    with tempfile.NamedTemporaryFile(prefix="bedplate-log-") as file:
-        file.write(data)
-        file.flush()
-        return store.put(Path(file.name)).sha256

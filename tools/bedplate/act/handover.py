@@ -73,7 +73,7 @@ def _installs(events: Iterable[Event], nodes: Sequence[str]) -> dict[str, Instal
     wanted = set(nodes)
     found: dict[str, Installation] = {}
     for event in events:
-        found |= {name: one for name, one in after(found, event).items() if name in wanted}
+        found |= after(found, event, wanted)
     return {name: one for name, each in found.items() if (one := standing(each)) is not None}
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from bedplate.decide.ledgerfiles import ATTACHED
+from bedplate.decide.ledgerfiles import attaching
 from bedplate.ledger.filestore import FileStore
 from bedplate.model.event import Draft
 from bedplate.model.faults import BedplateError
@@ -18,12 +18,12 @@ def kept(
     logs: name in the folder -> sha256. One that is not there, has other bytes, or cannot be stored is left out: what
     the logs are of is recorded all the same, and `bedplate delivery` says that this log is missing.
     """
-    store, files = FileStore(site.ledger_files_path), list[dict[str, object]]()
+    store, files = FileStore(site.ledger_files_path), list[tuple[str, str, int]]()
     for name, digest in sorted(logs.items()):
         try:
             stored = store.put(folder / name)
         except BedplateError:
             continue
         if stored.sha256 == digest:
-            files.append({"name": name, "sha256": stored.sha256, "size": stored.size})
-    return [Draft(ATTACHED, tuple(subjects), {"role": role, "files": files}, identity)] if files else []
+            files.append((name, stored.sha256, stored.size))
+    return [attaching(role, files, subjects, identity)] if files else []

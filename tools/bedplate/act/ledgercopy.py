@@ -10,11 +10,11 @@ from bedplate.act.anchor import evidence
 from bedplate.decide.chain import Damage
 from bedplate.decide.ledgeranchor import Anchor
 from bedplate.decide.ledgerexport import Reading, check, export, read
-from bedplate.decide.ledgerfiles import ATTACHED, Attached, attached
+from bedplate.decide.ledgerfiles import ATTACHED, Attached, attached, attaching
 from bedplate.ledger import signing
 from bedplate.ledger.filestore import FileStore
 from bedplate.ledger.store import Ledger
-from bedplate.model.event import Draft, Event
+from bedplate.model.event import Event
 from bedplate.model.faults import BadInput, BedplateError, Refused
 from bedplate.sources.site import Site
 
@@ -106,13 +106,10 @@ def attach(
     """
     store = FileStore(site.ledger_files_path)
     stored = [(source.name, store.put(source)) for source in sources]
-    body = {
-        "role": role,
-        "files": [{"name": _printable(name), "sha256": one.sha256, "size": one.size} for name, one in stored],
-    }
+    named = [(_printable(name), one.sha256, one.size) for name, one in stored]
     about = (*subjects, *([f"environment:{environment}"] if environment else []))
     with Ledger.open(site.ledger_url) as book:
-        return book.append(Draft(ATTACHED, about, body, identity))[0]
+        return book.append(attaching(role, named, about, identity))[0]
 
 
 def missing_files(site: Site, book: Ledger, *, whole: bool) -> Iterator[Damage]:

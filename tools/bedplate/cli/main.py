@@ -5,6 +5,7 @@ import select
 import sys
 import traceback
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -44,13 +45,18 @@ def bedplate(ctx: click.Context, site: Path) -> None:
     ctx.obj = site
 
 
-def _end_without_reader(fault: PipeBroken) -> None:
+def _end_without_reader(fault: PipeBroken) -> NoReturn:
     """Nobody reads our output any more (`| head`): 141, as shells have it. Any other pipe is a fault of ours."""
     asked = select.poll()
     asked.register(1, 0)
     if any(event & (select.POLLERR | select.POLLHUP) for _, event in asked.poll(0)):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(141)
+    _internal(fault)
+
+
+def _internal(fault: Exception) -> NoReturn:
+    """Say so, with all that helps to mend it."""
     traceback.print_exception(fault)
     click.echo("bedplate: internal fault (exit 1): please report the lines above", err=True)
     sys.exit(1)
@@ -77,7 +83,5 @@ def main() -> None:
         sys.exit(130)
     except PipeBroken as broken:
         _end_without_reader(broken)
-    except Exception:  # noqa: BLE001  an internal fault: say so, with all that helps to mend it
-        traceback.print_exc()
-        click.echo("bedplate: internal fault (exit 1): please report the lines above", err=True)
-        sys.exit(1)
+    except Exception as fault:  # noqa: BLE001  whatever it is
+        _internal(fault)

@@ -16,7 +16,7 @@ from bedplate.decide.plan import Batch, Plan
 from bedplate.model.nodes import fold as fold_names
 
 WHY_SHOWN = 200  # characters of a reason; all of it stands at the end
-ENDED = (Status.VERIFIED, Status.UNVERIFIED, Status.FAILED, Status.UNREACHABLE, Status.RESCUED)
+LOST = BAD - {Status.IN_DOUBT}  # while a rollout runs, a node in doubt is one that is being changed
 
 
 class Progress:
@@ -77,7 +77,7 @@ class Progress:
         """How far it is, and when it may end: one line."""
         known = [state for batch in states for state in batch.values()]
         done = sum(state.status is Status.VERIFIED for state in known)
-        bad = sum(state.status in BAD and state.status is not Status.IN_DOUBT for state in known)
+        bad = sum(state.status in LOST for state in known)
         said = f"{done} of {len(self.plan.nodes)} nodes done, {bad} bad, failure budget {self.budget}"
         left = self._left_s(now)
         if left is None:
@@ -112,7 +112,7 @@ class Progress:
             here = states[index]
             done = sum(state.status is Status.VERIFIED for state in here.values())
             running = _together({n: s.step or "begun" for n, s in here.items() if s.status is Status.IN_DOUBT})
-            bad = _together({n: f"{s.status} at {s.step}" for n, s in here.items() if s.status in ENDED[1:]})
+            bad = _together({n: f"{s.status} at {s.step}" for n, s in here.items() if s.status in LOST})
             table.add_row(f"{index + 1} {batch.name}", fold_names(batch.nodes), str(done), running, bad)
         return table
 

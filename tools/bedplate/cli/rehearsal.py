@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import click
 
+from bedplate.act.rollout import SPARES
 from bedplate.cli.output import print_json
 from bedplate.decide.equality import Return
 from bedplate.decide.rehearsal import Rehearsal, spare_for
@@ -25,7 +26,7 @@ def rehearse(site: Site, target: str, asked: list[str], go: Go, *, as_json: bool
         NodesFailed: it did not get there, was not what it had been, or did not come back.
     """
     lock, world = site.lock(target), read_world(site)
-    node, runs = spare_for(world, site.fleet.groups.get("spare", ()), asked, lock.identity)
+    node, runs = spare_for(world, site.fleet.groups.get(SPARES, ()), asked, lock.identity)
     left = world.names[runs]
     if not as_json:
         click.echo(f"Rehearsal on {node}: {left} -> {target} -> {left}")

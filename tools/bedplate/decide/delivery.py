@@ -16,12 +16,12 @@ from bedplate.decide.acceptance import ACCEPTED, KINDS, QUESTIONS, RECORD
 from bedplate.decide.document import Items, Part, Section, Table
 from bedplate.decide.fold import node_names, rollout_number
 from bedplate.decide.installation import TAKEN_OVER, Installation, after, standing, table
+from bedplate.decide.ledgerfiles import ACCEPTANCE_LOG, INSTALLATION_LOG
 from bedplate.decide.rule import Weight
 from bedplate.model.event import Event
 
 SIGNED = "delivery.signed"
 NOT_RECORDED = "not recorded"
-INSTALLED, ANSWERED = "installation-log", "acceptance-log"  # roles of a file.attached that keeps them
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class Machine:
     def files(self) -> list[Log]:
         """Every log that the record names: of its installation, of its acceptance."""
         of = self.installation.logs.values() if self.installation else ()
-        found = [Log(INSTALLED, log.name, log.sha256, log.event) for log in of]
-        return found + [Log(ANSWERED, name, digest, self.answered or 0) for name, digest in self.logs.items()]
+        found = [Log(INSTALLATION_LOG, log.name, log.sha256, log.event) for log in of]
+        return found + [Log(ACCEPTANCE_LOG, name, digest, self.answered or 0) for name, digest in self.logs.items()]
 
     def where(self, log: Log) -> str:
         """Where the bytes of a log are."""
@@ -124,7 +124,7 @@ def machines(events: Iterable[Event], serials: Mapping[str, str], identity: str)
     findings: dict[int, list[str]] = {}
     installed: dict[str, Installation] = {}
     for event in events:
-        installed |= {name: each for name, each in after(installed, event).items() if name in about}
+        installed |= after(installed, event, about)
         if event.environment != identity:
             continue
         if event.kind == "rollout.started":

@@ -6,6 +6,7 @@ ledger and its files, the boot server's directory, who gives the word, and the f
 
 from collections.abc import Iterator, Mapping
 
+from bedplate.decide.acceptancegate import REFERENCE
 from bedplate.decide.document import Commands, Part, Section, Table
 from bedplate.decide.handoverlist import AGAIN, accepted
 from bedplate.decide.handoverrecord import Record
@@ -24,7 +25,6 @@ WORDS = (
     "bytes than these refuses, and says which. In the checkout, `tools/setup` makes what it needs, and "
     ".venv/bin/bedplate is bedplate."
 )
-REFERENCE = "reference"  # the group of fleet.yml on which an environment is accepted before others get it
 NO_RECORD = "not on record"
 CHANGED = {True: ", with changes that are in no commit", None: ", whether changed is not known"}
 

@@ -7,7 +7,7 @@ Invariants
 - One that stands and was not used, or began and did not come to its end, is no installation that ended.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -105,12 +105,12 @@ class Installation:
         }  # fmt: skip
 
 
-def after(known: Mapping[str, Installation], event: Event) -> dict[str, Installation]:
-    """The installations that an event is news of, as they are with it."""
+def after(known: Mapping[str, Installation], event: Event, wanted: Container[str]) -> dict[str, Installation]:
+    """The installations of wanted nodes that an event is news of, as they are with it."""
     if event.kind not in NETBOOT:
         return {}
     found = {}
-    for name in node_names(event):
+    for name in filter(wanted.__contains__, node_names(event)):
         was = known.get(name)
         if event.kind == "netboot.armed":
             found[name] = _armed(was, event, name)

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from bedplate.model.event import Event
+from bedplate.model.event import Draft, Event
 from bedplate.model.layers import Layer
 
 ATTACHED = "file.attached"
+INSTALLATION_LOG, ACCEPTANCE_LOG = "installation-log", "acceptance-log"  # kept as they come, nobody attaches them
 SITE = "site"  # `bedplate lock` keeps them (decide/sitefiles.py), nobody attaches them
 # role -> its layer, and what it is; the handover document lists each, and says which are missing
 ROLES: dict[str, tuple[Layer, str]] = {
@@ -38,6 +39,14 @@ class Attached:
     size: int
     environment: str | None
     subjects: tuple[str, ...]
+
+
+def attaching(
+    role: str, files: Iterable[tuple[str, str, int]], subjects: Iterable[str], identity: str | None
+) -> Draft:  # fmt: skip
+    """The event that names files of the store; files: name, sha256, size."""
+    said = [{"name": name, "sha256": sha256, "size": size} for name, sha256, size in files]
+    return Draft(ATTACHED, tuple(subjects), {"role": role, "files": said}, identity)
 
 
 def attached(events: Iterable[Event]) -> Iterator[Attached]:

@@ -2,7 +2,7 @@
 
 import difflib
 import gc
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ansible import context
@@ -22,11 +22,7 @@ from bedplate.sources.site import Site
 REFUSED = ("start_at_task", "step", "skip_tags")  # each could skip a gate
 LISTING = ("listhosts", "listtasks", "listtags")
 NOTHING_SERIAL = [1]
-# What a rollout is asked with (-e): playbooks/rollout.yml, playbooks/reinstall.yml.
-WORDS = (
-    "target", "recheck", "repair", "failure_budget", "approved_by", "reason", "accept", "approve",
-    "override_acceptance", "plan_sha256",
-)  # fmt: skip
+OWN_WORDS = frozenset({"target", "repair"})  # of -e, read by the playbooks themselves; others they hand to the lookup
 # What --syntax-check gets, which needs neither a site nor a lock.
 NOTHING = {"hosts": [], "serial": NOTHING_SERIAL, "rollout": 0, "mark": "", "ended": [], "questions": []}
 
@@ -37,7 +33,7 @@ class LookupModule(LookupBase):
             return [NOTHING]
         if rollout.current is None:
             try:
-                refuse_misspelt(load_extra_vars(self._loader))
+                refuse_misspelt(load_extra_vars(self._loader), OWN_WORDS | kwargs.keys())
                 rollout.current = _open(str(terms[0]), variables or {}, kwargs)
             except BedplateError as fault:
                 raise AnsibleError(str(fault)) from None
@@ -60,15 +56,17 @@ def _answer(session: rollout.Session) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def refuse_misspelt(given: Mapping[str, Any]) -> None:
+def refuse_misspelt(given: Mapping[str, Any], words: Collection[str]) -> None:
     """Ansible takes any variable in silence (ansible#77159): one letter, and the policy's budget holds.
+
+    words: what a rollout is asked with (-e).
 
     Raises:
         Refused: a variable is nearly one that a rollout reads.
     """
     for name in given:
-        near = difflib.get_close_matches(name, WORDS, n=1, cutoff=0.8)
-        if near and name not in WORDS:
+        near = difflib.get_close_matches(name, words, n=1, cutoff=0.8)
+        if near and name not in words:
             raise Refused(f'-e {name}: a rollout reads no such variable (did you mean "{near[0]}"?)')
 
 

@@ -7,6 +7,7 @@ Invariants:
 """
 
 import hashlib
+import io
 import os
 import tempfile
 from collections.abc import Iterator
@@ -46,9 +47,22 @@ class FileStore:
         except OSError as fault:
             if fault.filename == str(source):
                 raise BadInput(f"{source}: cannot be read: {fault.strerror}") from fault
-            raise BedplateError(
-                f"files of the ledger: {self.folder}: {fault.strerror}; nothing was stored (see: df {self.folder})"
-            ) from fault
+            raise self._unwritable(fault) from fault
+
+    def put_bytes(self, data: bytes) -> Stored:
+        """Put bytes into the store.
+
+        Raises:
+            BedplateError: the store cannot be written.
+        """
+        try:
+            return self._put(io.BytesIO(data))
+        except OSError as fault:
+            raise self._unwritable(fault) from fault
+
+    def _unwritable(self, fault: OSError) -> BedplateError:
+        said = f"{self.folder}: {fault.strerror}; nothing was stored (see: df {self.folder})"
+        return BedplateError(f"files of the ledger: {said}")
 
     def path(self, digest: str) -> Path:
         """Where a file lies, or would.
