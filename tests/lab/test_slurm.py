@@ -477,7 +477,11 @@ def login(cluster: Places) -> str:
     on(CONTROLLER, ["tee", f"{SITE}/environments/C.yml"], stdin=text)
     on(CONTROLLER, ["tee", f"{SITE}/models/lab-controller.health.yml"],
        stdin="model: lab-controller\nunsaid: a stand-in has no such part\n")  # fmt: skip
-    healthparts.say(cluster, CONTROLLER, healthparts.messages())  # a host has no kernel log, and silence is no health
+    silent = bedplate("health", "--nodes", CONTROLLER, check=False)
+    assert (silent.code, "kernel.xid journalctl said nothing" in silent.err) == (4, True), (
+        "a host has no kernel log: silence is no health"
+    )
+    healthparts.say(cluster, CONTROLLER, healthparts.messages())
     shell(CONTROLLER, f"cp -r {SITE} {OWN_SITE}")
     on(CONTROLLER, ["tee", "-a", f"{OWN_SITE}/fleet.yml"], stdin=NETBOOT)
     shell(CONTROLLER, f"chown -R bedplate: {OWN_SITE}")
