@@ -70,7 +70,9 @@ def run(
     except FileNotFoundError as fault:
         raise ProcessFailed(Finished(words, 127, "", str(fault)), f"no program {words[0]}") from fault
     except subprocess.TimeoutExpired as fault:
-        raise ProcessFailed(Finished(words, 124, "", _tail(log)), f"no end after {timeout_s:g} s") from fault
+        # What it said until then, both ways: which step it hangs in is often in the one that is not an error.
+        so_far = "".join(_end_of(said) for said in (fault.stdout, fault.stderr)) or _tail(log)
+        raise ProcessFailed(Finished(words, 124, "", so_far), f"no end after {timeout_s:g} s") from fault
     finished = Finished(words, done.returncode, done.stdout or "", done.stderr or _tail(log))
     if check and finished.code:
         raise ProcessFailed(finished, f"{words[0]} ended with {finished.code}")
@@ -150,6 +152,11 @@ def _output(log: Path | None, words: Sequence[str]) -> Iterator[BinaryIO | None]
         output.write(f"$ {shlex.join(words)}\n".encode())
         output.flush()
         yield output
+
+
+def _end_of(said: bytes | str | None) -> str:
+    """subprocess gives what a killed program said as bytes, also where text was asked for."""
+    return (said.decode(errors="replace") if isinstance(said, bytes) else said or "")[-TAIL_BYTES // 2 :]
 
 
 def _tail(log: Path | None) -> str:
