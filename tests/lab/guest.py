@@ -176,5 +176,10 @@ def wait(places: Places, *, patience_s: float = BOOT_S) -> None:
         if not machine.pids(places, GUEST):
             break
         time.sleep(1)
-    console = (places.logs / f"{GUEST}.log").read_text(errors="replace").splitlines()[-15:]
-    raise BedplateError(f"the guest did not come up in {patience_s:.0f} s:\n" + "\n".join(console))
+    raise BedplateError(f"the guest did not come up in {patience_s:.0f} s:\n{console(places)}")
+
+
+def console(places: Places, lines: int = 15) -> str:
+    """The last lines of its serial console, without the escapes that would clear a reader's screen."""
+    said = (places.logs / f"{GUEST}.log").read_text(errors="replace")
+    return "\n".join(said.replace("\x1b", "").splitlines()[-lines:])

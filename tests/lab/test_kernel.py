@@ -11,15 +11,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from bedplate.process import Finished
+from bedplate.process import Finished, ProcessFailed
 from lab import guest, guestsite, lifecycle, machine
-from lab.places import BRIDGE_ADDRESS, CHECKOUT, GUEST, Places
+from lab.places import BRIDGE_ADDRESS, CHECKOUT, GUEST, Places, places
 from lab.run import on
 from lab.steps import Steps
 
 pytestmark = pytest.mark.lab(minutes=15)
 
 SITE = "/var/lib/bedplate/guest-site"
+REBOOT_S = 600  # an emulated one takes about a minute; a guest that hangs is told before the rollout's own deadline
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,17 @@ def booted(lab: Places) -> Iterator[Guest]:
     machine.kill(lab, [GUEST, "guest-archive"])
 
 
-def bedplate(*words: str, check: bool = True) -> Finished:
-    return on("ctl", ["bedplate", "--site", SITE, *words], check=check)
+def bedplate(*words: str) -> Finished:
+    return on("ctl", ["bedplate", "--site", SITE, *words])
 
 
-def rollout(environment: str, *words: str, check: bool = True) -> Finished:
+def rollout(environment: str, *words: str) -> Finished:
     argv = ["ansible-playbook", "-i", f"{SITE}/fleet.yml", "playbooks/rollout.yml", "-e", f"target={environment}"]
-    return on("ctl", [*argv, *words], environment={"BEDPLATE_SITE": SITE}, check=check, timeout_s=1800)
+    argv += ["-e", f"bedplate_reboot_timeout_s={REBOOT_S}", *words]
+    try:
+        return on("ctl", argv, environment={"BEDPLATE_SITE": SITE}, timeout_s=2 * REBOOT_S)
+    except ProcessFailed as failed:
+        raise AssertionError(f"{failed}\nconsole of {GUEST}:\n{guest.console(places())}") from failed
 
 
 def inside(command: str) -> str:

@@ -155,7 +155,7 @@ def _output(log: Path | None, words: Sequence[str]) -> Iterator[BinaryIO | None]
 
 
 def _end_of(said: bytes | str | None) -> str:
-    """subprocess gives what a killed program said as bytes, also where text was asked for."""
+    """The end of what was said; that of a killed program comes as bytes, also where text was asked for."""
     return (said.decode(errors="replace") if isinstance(said, bytes) else said or "")[-TAIL_BYTES // 2 :]
 
 
