@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bedplate.model.faults import BedplateError
 from bedplate.process import run
-from lab import hosts, machine
+from lab import hosts, machine, powered
 from lab.controller import write
 from lab.debs import OLD_SUITE
 from lab.places import GUEST, Places, address, mac
@@ -140,13 +140,14 @@ def _disk(place: Path, root: Path) -> Disk:
 
 
 def start(places: Places, disk: Disk) -> None:
-    """Power on; a reboot inside stays inside, the program ends with a power-off."""
+    """Power on; a reboot inside is a power cycle, the program ends with a power-off."""
     bridge = places.namespace()
     tap = [f"tuntap add tap-{GUEST} mode tap", f"link set tap-{GUEST} master br0 up"]
     run(["ip", "-n", bridge, "-batch", "-"], stdin="\n".join(tap) + "\n")
     machine.start(
         places, GUEST,
-        ["qemu-system-x86_64", "-name", f"{places.name}-{GUEST}", "-machine", "q35", "-accel", "tcg,thread=multi",
+        [*powered.argv(places.host(GUEST)),
+         "qemu-system-x86_64", "-name", f"{places.name}-{GUEST}", "-machine", "q35", "-accel", "tcg,thread=multi",
          "-cpu", "Nehalem,+rdrand", "-smp", "2", "-m", str(MEMORY_MIB), "-display", "none", "-serial", "stdio",
          "-monitor", "none", "-smbios", "type=1,serial=LAB-GUEST,manufacturer=Bedplate lab,product=stand-in",
          "-drive", f"if=pflash,format=raw,readonly=on,file={FIRMWARE}/OVMF_CODE_4M.fd",

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bedplate.process import Finished, run
-from lab import guestsite, installimage, lifecycle, machine, netbootsite
+from lab import guestsite, installimage, lifecycle, machine, netbootsite, powered
 from lab.netbootsite import GOOD, LEGACY, MACHINES, WRONG_DISK, Machine
 from lab.places import BRIDGE_ADDRESS, Places
 from lab.run import on
@@ -118,7 +118,8 @@ def power_on(lab: Places, bare: Machine) -> None:
         f"tuntap add {fabric} mode tap\nlink set {fabric} up\n")  # fmt: skip
     machine.start(
         lab, bare.name,
-        ["qemu-system-x86_64", "-name", f"{lab.name}-{bare.name}", "-machine", "q35", "-accel", "tcg,thread=multi",
+        [*powered.argv(place),
+         "qemu-system-x86_64", "-name", f"{lab.name}-{bare.name}", "-machine", "q35", "-accel", "tcg,thread=multi",
          "-cpu", "Nehalem,+rdrand", "-smp", "1", "-m", "2048", "-display", "none", "-serial", "stdio",
          "-monitor", "none", "-smbios", f"type=1,serial={bare.serial},manufacturer=Bedplate lab,product=stand-in",
          *firmware(bare, place), *disks, "-device", "virtio-rng-pci", "-nic", "none",
