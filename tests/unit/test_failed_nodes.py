@@ -1,19 +1,22 @@
 """What becomes of nodes that a rollout left behind: by the policy's word, after its end, and said if it cannot be."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bedplate.act.rollout import Readiness, next_for
-from bedplate.cli import failednodes
+from bedplate.cli import exchange, failednodes
 from bedplate.cli.failednodes import Interrupted, amend_all
 from bedplate.decide.failednodes import LEAVE, REPLACE, ROLL_BACK, Step, next_steps, promise
 from bedplate.decide.fold import NodeState, Status, World
 from bedplate.decide.nodeswap import asked_environment
 from bedplate.decide.plan import Batch, Plan
+from bedplate.decide.slurmnodes import SlurmNode
 from bedplate.model.faults import Refused
 from bedplate.model.fleet import Fleet, parse_fleet
+from bedplate.model.nodes import expand
 from bedplate.model.policy import Policy
 from bedplate.sources.site import Site, open_site
 from unit.lock_sample import parsed
@@ -163,6 +166,43 @@ def test_a_spare_takes_a_place_only_on_a_named_persons_word(a_site: Site, monkey
     assert asked == [{
         "bad": "n1", "spare": "n8", "approved_by": "ann", "reason": "failed in a rollout of B, whose policy says so",
     }]  # fmt: skip
+
+
+class Slurm:
+    """Partitions as slurmctld has them: what it is told stays."""
+
+    def __init__(self, site: Site) -> None:
+        self.members = {node.name: node.partition for node in site.fleet.nodes.values() if node.partition}
+
+    def nodes(self) -> dict[str, SlurmNode]:
+        return {name: SlurmNode(name, frozenset({"IDLE"}), "", (there,)) for name, there in self.members.items()}
+
+    def partition(self, name: str, nodes: str) -> None:
+        self.members.update(dict.fromkeys(expand(nodes), name))
+
+
+class Well:
+    """Nodes that are asked how they are; what they say is not the question here."""
+
+    def __init__(self, site: Site) -> None: ...
+
+    def look(self, names: Sequence[str]) -> list[None]:
+        return [None] * len(names)
+
+
+def test_a_second_spare_takes_its_place_beside_the_first_one(a_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fleet file that the first exchange wrote is the one that the second begins with."""
+    slurm = Slurm(a_site)
+    monkeypatch.setattr(exchange, "slurm_of", lambda *_: slurm)
+    monkeypatch.setattr(exchange, "refusals", lambda *_, **__: [])
+    monkeypatch.setattr(exchange, "OverSsh", Well)
+    steps = [Step(REPLACE, ("n2",), spare="n7"), Step(REPLACE, ("n4",), spare="n8")]
+    assert a_site.fleet.groups["spare"] == ("n7", "n8"), "read once, before anything is exchanged"
+    done = amend_all(a_site, steps, back=never, approved_by="ann", environment="B")
+    assert [each.done for each in done] == [True, True], done
+    groups = open_site(a_site.root).fleet.groups
+    assert (groups["training"], groups["spare"]) == (("n1", "n3", "n5", "n6", "n7", "n8"), ("n2", "n4"))
+    assert {name for name, there in slurm.members.items() if there == "spare"} == {"n2", "n4"}
 
 
 def test_a_document_says_of_each_step_whether_it_was_done(a_site: Site) -> None:

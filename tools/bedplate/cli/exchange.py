@@ -14,7 +14,7 @@ from bedplate.model.canonical import sha256
 from bedplate.model.faults import Refused
 from bedplate.observe.healthreports import OverSsh
 from bedplate.observe.verify import verify
-from bedplate.sources.site import Site
+from bedplate.sources.site import Site, open_site
 
 
 def exchange(
@@ -33,6 +33,8 @@ def exchange(
         lock = controllerlock.acquire(site.root / LOCK_FILE)
         try:
             controllerlock.describe(lock, {"actor": approved_by, "environment": f"{spare} in the place of {bad}"})
+            # As its files are now: a rollout took hours, and the exchange before this one wrote another fleet.yml.
+            site = open_site(site.root)
             unfinished = nodereplace.begun(ledger, bad, spare)
             if unfinished and sha256(site.fleet_path.read_bytes()) == unfinished.fleet_after:
                 say("going on with what was begun: the fleet file has it already")
