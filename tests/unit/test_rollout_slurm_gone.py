@@ -76,6 +76,24 @@ class ActionModule(ActionBase):
 '''
 
 
+LATE = "n0002"
+SLOW = '''\
+"""Steps of one node that take hours, by the clock of the rollout: the last of them is its answer."""
+
+from ansible.plugins.callback import CallbackBase
+
+from bedplate.act import rollout
+
+
+class CallbackModule(CallbackBase):
+    CALLBACK_VERSION, CALLBACK_TYPE, CALLBACK_NAME = 2.0, "aggregate", "slow"
+
+    def v2_runner_on_skipped(self, result):
+        if result.task.get_name() == "Answer" and result.host.name == "n0002":
+            rollout.current.worked(result.host.name, 90000.0)
+'''
+
+
 class Cluster:
     """8 simulated nodes below a slurmctld; a run each time, and what Slurm and the ledger say after it."""
 
@@ -162,6 +180,15 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, After]:
         "again": cluster.run(),
         "nothing left": cluster.run(),
     }
+
+
+def test_a_node_that_is_past_its_deadline_after_its_last_step_is_not_given_back(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    (cluster.fleet.play.parent / "callback_plugins/slow.py").write_text(SLOW)
+    after = cluster.run()
+    assert after.statuses == {f"n000{n}": "verified" for n in range(1, 9)} | {LATE: "failed"}, after.ran.out
+    assert "the policy's deadline for a node is" in after.status["nodes"][LATE]["why"]
+    assert after.slurm == {"n0003": f"IDLE+DRAIN {THEIRS}", LATE: "IDLE+DRAIN bedplate: rollout 1 to A"}
 
 
 def test_a_slurm_that_is_gone_at_the_drain_leaves_the_batch_as_it_was(story: dict[str, After]) -> None:

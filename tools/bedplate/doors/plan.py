@@ -24,7 +24,7 @@ LISTING = ("listhosts", "listtasks", "listtags")
 NOTHING_SERIAL = [1]
 OWN_WORDS = frozenset({"target", "repair"})  # of -e, read by the playbooks themselves; others they hand to the lookup
 # What --syntax-check gets, which needs neither a site nor a lock.
-NOTHING = {"hosts": [], "serial": NOTHING_SERIAL, "rollout": 0, "mark": "", "ended": [], "questions": []}
+NOTHING = {"hosts": [], "serial": NOTHING_SERIAL, "rollout": 0, "mark": "", "ended": [], "questions": [], "late": {}}
 
 
 class LookupModule(LookupBase):
@@ -49,10 +49,12 @@ class LookupModule(LookupBase):
 
 
 def _answer(session: rollout.Session) -> dict[str, Any]:
-    # Asked for in workers too, where the ledger must not be read: all of it is computed once, at the opening.
+    # Asked for in workers too, where the ledger must not be read: all of it is computed once, at the opening, but for
+    # who is late, which workers have as it was when their task began.
     return {
         "hosts": session.plan.nodes, "serial": session.plan.sizes or NOTHING_SERIAL, "rollout": session.number,
         "mark": session.mark, "ended": session.ended_marks, "questions": list(session.readiness.questions),
+        "late": dict(session.late),
     }  # fmt: skip
 
 
