@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bedplate.decide.fold import NodeState, Status
 from bedplate.decide.plan import make_plan, spread
 from bedplate.model.environment import parse_environment
 from bedplate.model.faults import BadInput
@@ -109,6 +110,26 @@ def test_no_batch_has_more_nodes_of_a_rack_or_a_power_domain_than_the_policy_say
         assert max(Counter(rack[name] for name in batch.nodes).values()) <= 2
         assert max(Counter(power[rack[name]] for name in batch.nodes).values()) <= 3
     assert max(plan.sizes) == 6, "three of each domain, not more"
+
+
+def test_nodes_that_are_done_again_keep_the_limits_of_a_batch_too() -> None:
+    """A rack of bad nodes boots together else: a feed that one batch of fresh nodes would not have tripped."""
+    fleet = nodes(40, 4)
+    power = {"r00": "a", "r01": "a", "r02": "b", "r03": "b"}
+    rack = {n.name: n.rack for n in fleet}
+    bad = {n.name: NodeState(status=Status.FAILED) for n in fleet if n.rack == "r00"}
+    doubt = {n.name: NodeState(status=Status.IN_DOUBT) for n in fleet[:20] if n.rack == "r01"}
+    limited = policy(batch=20, rack_limit=2, power_limit=3)
+    plan = make_plan(fleet, bad | doubt, A, limited, power=power)
+    assert sorted(plan.nodes) == [n.name for n in fleet]
+    assert plan.batches[0].name == "recovery"
+    assert {*plan.batches[0].nodes[:2]} <= doubt.keys(), "nodes in doubt first of all"
+    for batch in plan.batches:
+        assert max(Counter(rack[name] for name in batch.nodes).values()) <= 2, batch
+        assert max(Counter(power[rack[name]] for name in batch.nodes).values()) <= 3, batch
+        again = [name for name in batch.nodes if name in bad or name in doubt]
+        assert (batch.name == "recovery") == bool(again)
+        assert batch.name != "recovery" or len(batch.nodes) - len(again) == 1, "one fresh node goes with them"
 
 
 def test_power_domains_take_turns_before_racks_do() -> None:

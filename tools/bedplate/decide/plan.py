@@ -12,7 +12,7 @@ Example: 8 fresh nodes, canary 1, small 2, batch 4 -> [1] [2] [4] [1].
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bedplate.decide.fold import NodeState, Status
@@ -103,21 +103,22 @@ def make_plan(
     again = [*in_doubt, *bad]
     largest = nodes_of(policy.batch, len(nodes))
 
+    where = {node.name: (node.rack, (power or {}).get(node.rack)) for node in nodes}
     batches: list[Batch] = []
     while again:
-        batch, again = again[:largest], again[largest:]
+        batch = _within(again, where, policy, largest)
         # Ansible ends a play whose whole batch failed, whatever the failure budget: one fresh node in the
         # batch keeps dead nodes, of which the budget allows a few, from blocking every later run.
-        batches.append(Batch("recovery", tuple(batch + fresh[:1])))
-        fresh = fresh[1:]
-    where = {node.name: (node.rack, (power or {}).get(node.rack)) for node in nodes}
+        chosen = _within([*batch, *fresh], where, policy, len(batch) + 1)
+        batches.append(Batch("recovery", tuple(chosen)))
+        again, fresh = _without(again, chosen), _without(fresh, chosen)
     for name, size in _sizes(policy, len(nodes), largest):
         if not fresh:
             break
         chosen = _within(fresh, where, policy, size)
         if chosen:
             batches.append(Batch(name, tuple(chosen)))
-            fresh = [node for node in fresh if node not in set(chosen)]
+            fresh = _without(fresh, chosen)
     return Plan(tuple(batches), tuple(done), tuple(in_doubt), tuple(bad))
 
 
@@ -136,6 +137,11 @@ def _sizes(policy: Policy, total: int, largest: int) -> Iterator[tuple[str, int]
             case _:
                 size = largest
         yield "rest", size
+
+
+def _without(names: Sequence[str], chosen: Collection[str]) -> list[str]:
+    gone = set(chosen)
+    return [name for name in names if name not in gone]
 
 
 def _within(order: Sequence[str], where: Mapping[str, tuple[str, str | None]], policy: Policy, size: int) -> list[str]:
