@@ -1,14 +1,16 @@
 """What becomes of nodes that a rollout left behind: by the policy's word, after its end, and said if it cannot be."""
 
-from collections.abc import Sequence
+import signal
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bedplate.act.rollout import Readiness, next_for
-from bedplate.cli import exchange, failednodes
-from bedplate.cli.failednodes import Interrupted, amend_all
+from bedplate.act.rollout import Order, Readiness, next_for
+from bedplate.cli import exchange, failednodes, rollout
+from bedplate.cli.failednodes import Amended, Interrupted, amend_all
 from bedplate.decide.failednodes import LEAVE, REPLACE, ROLL_BACK, Step, next_steps, promise
 from bedplate.decide.fold import NodeState, Status, World
 from bedplate.decide.nodeswap import asked_environment
@@ -139,6 +141,55 @@ def test_after_an_interrupt_nothing_more_is_begun(a_site: Site) -> None:
     assert asked == ["A"]
     assert first.endswith("interrupted: the batch in flight is in doubt")
     assert second == f"next: {other}"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_while_a_way_back_is_planned_ends_the_steps_and_not_the_report(
+    a_site: Site, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """Between two playbooks no playbook is there to be ended: the archive is asked, a spare is verified."""
+    begun: list[str] = []
+
+    def planning(site: Site, earlier: str, nodes: str) -> None:
+        begun.append(earlier)
+        signal.raise_signal(number)
+        raise AssertionError("the signal was lost")
+
+    def judge(*_: object) -> None:
+        raise Refused("rollout 7 stopped")
+
+    def told(*_: object, amend: Callable[[list[Step]], list[Amended]], **__: object) -> dict[str, object]:
+        return {"failed_nodes": [each.as_dict() for each in amend([BACK, Step(ROLL_BACK, ("n3",), environment="Z")])]}
+
+    documents: list[dict[str, Any]] = []
+    before = signal.signal(number, signal.SIG_DFL) if number != signal.SIGINT else signal.getsignal(number)
+    monkeypatch.setattr(rollout, "_refuse_no_way_back", planning)
+    monkeypatch.setattr(rollout, "_run", lambda *_, **__: (None, None))
+    monkeypatch.setattr(rollout, "_judge", judge)
+    monkeypatch.setattr(rollout, "_told", told)
+    try:
+        with pytest.raises(Refused, match="rollout 7 stopped"):  # the exit code is that of the rollout
+            rollout._roll_out(a_site, Order("B"), yes=True, as_json=True, tell=documents.append)
+    finally:
+        signal.signal(number, before)
+    assert begun == ["A"]
+    [document] = documents
+    assert [(each["done"], each["said"]) for each in document["failed_nodes"]] == [
+        (False, "interrupted: the same command goes on with it"), (None, "bedplate rollback Z --nodes 'n3'"),
+    ]  # fmt: skip
+
+
+def test_a_fleet_file_that_cannot_be_written_is_said_and_ends_nothing(
+    a_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exchange(*_: object, **__: object) -> dict[str, str]:
+        raise PermissionError(13, "Permission denied", "fleet.yml")
+
+    monkeypatch.setattr(failednodes, "exchange", exchange)
+    [line, after] = amended(a_site, SWAP, BACK, back=lambda *_: True, approved_by="ann")
+    assert line.startswith("NOT done: bedplate node replace n1 n8")
+    assert line.endswith("Permission denied: 'fleet.yml'")
+    assert after == "n[1-2]: rolled back to A"
 
 
 def test_nodes_that_failed_before_and_were_not_begun_are_left_alone(a_site: Site) -> None:

@@ -60,8 +60,8 @@ def amend_all(
     for step in steps:
         try:
             done.append(_amend(site, step, back, approved_by, environment))
-        except Interrupted as fault:
-            done.append(Amended(step, done=False, said=str(fault)))
+        except (Interrupted, KeyboardInterrupt) as fault:
+            done.append(Amended(step, done=False, said=str(fault) or "interrupted: the same command goes on with it"))
             break
     return done + [Amended(step) for step in steps[len(done) :]]
 
@@ -79,7 +79,7 @@ def _amend(site: Site, step: Step, back: Back, approved_by: str | None, environm
             return Amended(step, done=True, said=replaced(bad, step.spare, partitions or {}))
     except Interrupted:
         raise
-    except BedplateError as fault:
+    except (BedplateError, OSError) as fault:  # OSError: of the fleet file, of a program that is not there
         return Amended(step, done=False, said=str(fault))
     assert step.do in (LEAVE, REPLACE)  # noqa: S101
     return Amended(step)

@@ -154,7 +154,8 @@ def _roll_out(
         return all(state(name).at_target(planned.readiness.lock.identity) for name in nodes)
 
     def amend(steps: list[Step]) -> list[Amended]:
-        return amend_all(site, steps, back=back, approved_by=order.approved_by, environment=order.environment)
+        with _interruptible():  # what is asked and planned between the steps, too
+            return amend_all(site, steps, back=back, approved_by=order.approved_by, environment=order.environment)
 
     tell(_told(prospect, outcome, as_json=as_json, amend=amend))
     _judge(prospect, outcome, None)
