@@ -12,6 +12,7 @@ import contextlib
 import datetime
 import os
 import sys
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -306,6 +307,7 @@ class Session:
         self.verdict: Verdict | None = None
         self._results: dict[tuple[str, str], list[str]] = {}
         self._spent_s: dict[str, float] = {}
+        self._ended: dict[str, float] = {}  # node -> when it was done, by the monotonic clock
         self._zone = _zone(self.readiness.policy.timezone)
         self.soak = Soak()
         self.late: dict[str, str] = {}
@@ -432,10 +434,10 @@ class Session:
         states = self.states()
         done = [name for name in self.plan.batches[before].nodes if states[name].at_target(self.lock.identity)]
         if done:
-            ended = max(datetime.datetime.fromisoformat(states[name].at or "") for name in done)
-            waited = (datetime.datetime.now(datetime.UTC) - ended).total_seconds()
-            # A clock that was set back meanwhile makes the wait no longer than the policy's.
-            self.soak = Soak(min(float(soak_s), max(0.0, soak_s - waited)), tuple(done))
+            # By a clock that nobody sets: one that was set forth would leave out the soak, and no gate would know.
+            now = time.monotonic()
+            waited = now - max(self._ended.get(name, now) for name in done)
+            self.soak = Soak(max(0.0, soak_s - waited), tuple(done))
 
     def worked(self, node: str, seconds: float) -> None:
         """Count time that a node's own step took; past the policy's deadline the node has failed."""
@@ -477,6 +479,7 @@ class Session:
         self.flush()
         drafts = []
         for node, about in found.items():
+            self._ended[node] = time.monotonic()
             hashes = {key: about[key] for key in ("manifest_sha256", "state_sha256")}
             hashes["fleet"] = fields_of(self.site.fleet.nodes[node])
             drafts += [
@@ -490,6 +493,7 @@ class Session:
         body: dict[str, Any] = {"manifest_sha256": manifest_sha256, "fleet": fields_of(self.site.fleet.nodes[node])}
         body |= {"state_sha256": state_sha256} if state_sha256 else {}
         self.ledger.append(self._draft("node.done", [node], body))
+        self._ended[node] = time.monotonic()
 
     def flush(self) -> None:
         """Write the noted results: one event for each step and outcome, in one transaction."""
