@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bedplate.act import controllerlock
-from bedplate.act.rollout import LOCK_FILE
+from bedplate.act.controllerlock import LOCK_FILE
 from bedplate.decide.fold import BAD, World, fold
 from bedplate.ledger.store import Ledger
 from bedplate.sources import checkout

@@ -6,12 +6,17 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bedplate.act import controllerlock
-from bedplate.act.controllerlock import acquire, describe, holder, release
+from bedplate.act.controllerlock import acquire, claim, describe, elsewhere, holder, place, release
+from bedplate.decide.fold import RolloutState, World
+from bedplate.ledger import projection
 from bedplate.model.faults import Busy
+from bedplate.sources.site import open_site
+from unit.site_sample import replace_in, write_site
 
 ABOUT = {"rollout": 7, "environment": "2026.11-b", "actor": "maria@ctl", "since": "2026-11-02T09:14:03+00:00"}
 # A controller that takes the lock, says who it is, starts a worker by fork and a program by exec, and waits.
@@ -141,3 +146,49 @@ time.sleep(0.2)
     release(acquire(path))
     looker.stdout.close()
     looker.wait()
+
+
+# --- two checkouts of a site, and two controllers --------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ledger.sqlite3", "fleet.sqlite3"])
+def test_two_checkouts_of_a_site_that_share_a_ledger_share_the_lock(tmp_path: Path, name: str) -> None:
+    """A rollout that the other checkout does not see would be abandoned there, and its nodes changed by both."""
+    one, two = (write_site(tmp_path / where) for where in ("one", "two"))
+    replace_in(two / "fleet.yml", "sqlite:///ledger.sqlite3", f"sqlite:///{one / name}")
+    replace_in(one / "fleet.yml", "sqlite:///ledger.sqlite3", f"sqlite:///{name}")
+    assert place(open_site(one)) == place(open_site(two))
+    handle = acquire(place(open_site(one)))
+    try:
+        with pytest.raises(Busy, match="another rollout"):
+            acquire(place(open_site(two)))
+    finally:
+        release(handle)
+    other = write_site(tmp_path / "other")
+    assert place(open_site(other)) == other / "rollout.lock", "where it always was"
+
+
+class Shared:
+    """The claims of two connections to one ledger of PostgreSQL."""
+
+    def __init__(self, *, held: bool) -> None:
+        self.held = held
+
+    def claim(self, *, shared: bool = False) -> bool:
+        if self.held:
+            return False
+        self.held = not shared
+        return True
+
+
+def test_a_rollout_of_another_controller_is_named_and_waited_for_by_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = RolloutState(7, "sha256:1", "B", "2026-11-02T09:14:03.000000Z", "maria@ctl2", {}, "7-1")
+    monkeypatch.setattr(projection, "world", lambda _: World({}, {7: record}, {}, 3))
+    monkeypatch.setattr(controllerlock, "LOOK_S", 0.1)
+    there: Any = Shared(held=True)
+    with pytest.raises(Busy, match="rollout 7 to B by maria@ctl2, since 2026-11-02T09:14:03Z, on another controller"):
+        claim(there)
+    free: Any = Shared(held=False)
+    assert elsewhere(free) is None
+    claim(free)
+    assert free.held

@@ -20,7 +20,8 @@ from ansible.errors import AnsibleError
 
 from bedplate.act import controllerlock
 from bedplate.act import lock as locks
-from bedplate.act.rollout import LOCK_FILE, Order, Session
+from bedplate.act.controllerlock import LOCK_FILE
+from bedplate.act.rollout import Order, Session
 from bedplate.decide.fold import World
 from bedplate.doors import plan as plan_door
 from bedplate.ledger.store import Ledger

@@ -404,3 +404,46 @@ def test_a_full_disk_records_nothing_and_the_ledger_goes_on_when_there_is_space(
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.5)
+
+
+# --- rollouts of several controllers ----------------------------------------------------------------
+
+CONTROLLER = """
+import os, sys, time
+from bedplate.ledger.store import Ledger
+book = Ledger.open(sys.argv[1], actor="maria@ctl2")
+assert book.claim()
+worker = os.fork()
+if worker == 0:
+    time.sleep(60)
+    os._exit(0)
+print(worker, flush=True)
+time.sleep(60)
+"""
+
+
+def test_one_controller_rolls_out_until_it_and_its_workers_are_gone(url: str) -> None:
+    process = subprocess.Popen([sys.executable, "-c", CONTROLLER, url], stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    worker = int(process.stdout.readline())
+    try:
+        with Ledger.open(url) as ledger, Ledger.read(url) as looking:
+            assert not ledger.claim()
+            assert not looking.claim(shared=True)
+            ledger.append(step(1))  # others write meanwhile
+            process.kill()
+            process.wait()
+            assert not ledger.claim(), "its workers act on nodes still"
+            os.kill(worker, signal.SIGKILL)
+            deadline = time.monotonic() + 30
+            while not looking.claim(shared=True) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert not ledger.claim(), "somebody looks"
+        with Ledger.open(url) as ledger:
+            while not ledger.claim() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert ledger.claim()
+    finally:
+        process.stdout.close()
+        process.kill()
+        process.wait()

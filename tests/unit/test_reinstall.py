@@ -12,8 +12,8 @@ import click
 import pytest
 import yaml
 
+from bedplate.act import controllerlock, rollout
 from bedplate.act import lock as locks
-from bedplate.act import rollout
 from bedplate.cli.main import bedplate
 from bedplate.doors import plan as plan_door
 from bedplate.doors import site as site_door
@@ -128,4 +128,4 @@ def test_ansible_refuses_it_before_anything_is_contacted(tmp_path: Path, words: 
     )  # fmt: skip
     assert done.returncode
     assert why in done.stdout + done.stderr
-    assert not (sim.root / rollout.LOCK_FILE).exists()
+    assert not (sim.root / controllerlock.LOCK_FILE).exists()

@@ -20,7 +20,7 @@ import yaml
 from click.testing import CliRunner
 
 from bedplate.act import controllerlock
-from bedplate.act.rollout import LOCK_FILE
+from bedplate.act.controllerlock import LOCK_FILE
 from bedplate.cli.status import status
 from bedplate.decide.fold import World
 from bedplate.doors import record

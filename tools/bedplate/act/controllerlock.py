@@ -1,9 +1,12 @@
-"""One rollout at a time on this controller.
+"""One rollout at a time: on this machine by a file, and between controllers by the ledger that they share.
 
 A flock on an open file that Ansible's forked workers inherit: the kernel drops it when the last of them is
 gone. A killed controller whose workers still act on nodes therefore keeps later runs out, and one that is
 really gone never does. Programs that workers start (ssh) do not inherit it; what they left running on a
 node is the business of the node's own lock (playbooks/library/bedplate_node_lock.py).
+
+The file lies beside the ledger: two checkouts of a site, of two operators, may share one, and a rollout that the
+other's lock could not see would be taken for dead, and its nodes for nobody's.
 """
 
 import contextlib
@@ -14,9 +17,50 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from bedplate.ledger import projection
+from bedplate.ledger.connection import PREFIX
+from bedplate.ledger.store import Ledger
 from bedplate.model.faults import Busy
+from bedplate.sources.site import Site
 
+LOCK_FILE = "rollout.lock"
+LEDGER_FILE = "ledger.sqlite3"  # whose lock has no name of its own
 LOOK_S = 0.5  # far longer than `bedplate status` holds the lock to see whether it is free
+
+
+def place(site: Site) -> Path:
+    """The lock file of a site's rollouts."""
+    if not site.ledger_url.startswith(PREFIX):
+        return site.root / LOCK_FILE
+    ledger = Path(site.ledger_url.removeprefix(PREFIX)).resolve()
+    return ledger.with_name(LOCK_FILE if ledger.name == LEDGER_FILE else f"{ledger.name}-{LOCK_FILE}")
+
+
+def claim(ledger: Ledger) -> None:
+    """Keep other controllers of a shared ledger from rolling out, as long as it is open here or in who forked from us.
+
+    Raises:
+        Busy: one of them does; the message says which rollout, who, since when.
+    """
+    deadline = time.monotonic() + LOOK_S
+    while not ledger.claim():
+        if time.monotonic() > deadline:
+            raise Busy(elsewhere(ledger) or "another rollout is about to begin on another controller")
+        time.sleep(LOOK_S / 10)
+
+
+def elsewhere(ledger: Ledger) -> str | None:
+    """The message about a rollout that another controller runs by this ledger, or None where none does."""
+    if ledger.claim(shared=True):
+        return None
+    running = [record for record in projection.world(ledger).rollouts.values() if record.ended is None]
+    if not running:
+        return "another rollout is about to begin on another controller"
+    last = running[-1]
+    return (
+        f"another rollout is running: rollout {last.number} to {last.name} by {last.actor}, since {last.started[:19]}Z,"
+        " on another controller of this ledger: wait for its end"
+    )
 
 
 def acquire(path: Path) -> int:

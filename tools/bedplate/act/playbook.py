@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bedplate.act import controllerlock
-from bedplate.act.rollout import LOCK_FILE
 from bedplate.decide.fold import BAD, RolloutState, World, fold
 from bedplate.ledger import projection
 from bedplate.ledger.store import Ledger
@@ -51,7 +50,7 @@ def run_rollout(
     Raises:
         Busy: another rollout runs. BedplateError: it ended before it began; carries the end of its log.
     """
-    busy = controllerlock.holder(site.root / LOCK_FILE)
+    busy = controllerlock.holder(controllerlock.place(site))
     if busy:
         raise Busy(busy)
     token = secrets.token_hex(8)

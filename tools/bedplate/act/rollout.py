@@ -48,7 +48,6 @@ from bedplate.model.wording import JINJA
 from bedplate.sources import checkout
 from bedplate.sources.site import Site, shown
 
-LOCK_FILE = "rollout.lock"
 HEALTH_ROLE = "health_agent"
 SPARES = "spare"  # the group
 WHY_LIMIT = 2000  # characters of an error message that are kept with a failed step
@@ -286,11 +285,13 @@ class Session:
         with Ledger.read(site.ledger_url) as known:
             self.readiness = ready(site, order, known)  # first: what is refused leaves no file behind
         with contextlib.ExitStack() as undo:  # of an opening that is refused: the next one must not find it locked
-            self.controller_lock = None if dry else controllerlock.acquire(site.root / LOCK_FILE)
+            self.controller_lock = None if dry else controllerlock.acquire(controllerlock.place(site))
             if self.controller_lock is not None:
                 undo.callback(controllerlock.release, self.controller_lock)
             self.ledger = Ledger.scratch(site.ledger_url) if dry else Ledger.open(site.ledger_url)
             undo.callback(self.ledger.close)
+            if not dry:
+                controllerlock.claim(self.ledger)
             self._open(site)
             undo.pop_all()
 

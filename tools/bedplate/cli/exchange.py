@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from bedplate.act import controllerlock, nodereplace
-from bedplate.act.rollout import LOCK_FILE
 from bedplate.act.slurm import slurm_of
 from bedplate.decide.fold import running_names
 from bedplate.decide.nodeswap import asked_environment, refusals, swap, told
@@ -30,8 +29,9 @@ def exchange(
     with Ledger.open(site.ledger_url) as ledger:
         world = projection.world(ledger)
         slurm = slurm_of(site, running_names(world))
-        lock = controllerlock.acquire(site.root / LOCK_FILE)
+        lock = controllerlock.acquire(controllerlock.place(site))
         try:
+            controllerlock.claim(ledger)
             controllerlock.describe(lock, {"actor": approved_by, "environment": f"{spare} in the place of {bad}"})
             # As its files are now: a rollout took hours, and the exchange before this one wrote another fleet.yml.
             site = open_site(site.root)

@@ -12,7 +12,7 @@ import click
 from bedplate.act import checkpoint as checkpoints
 from bedplate.act import controllerlock
 from bedplate.act.playbook import Outcome, judge_end, run_rollout
-from bedplate.act.rollout import LOCK_FILE, Order, next_for
+from bedplate.act.rollout import Order, next_for
 from bedplate.act.rollout import roles as roles_of
 from bedplate.act.wayback import way_back
 from bedplate.cli.failednodes import Amended, Interrupted, amend_all
@@ -244,7 +244,12 @@ def _refuse_no_way_back(site: Site, name: str, nodes: str | None) -> None:
 
 def _refuse_busy(site: Site) -> None:
     """A plan made while a rollout runs would be of nodes in doubt, and could not be carried out."""
-    busy = None if site.fleet.example else controllerlock.holder(site.root / LOCK_FILE)
+    if site.fleet.example:
+        return  # refused with its own words
+    busy = controllerlock.holder(controllerlock.place(site))
+    if busy is None:
+        with Ledger.read(site.ledger_url) as ledger:
+            busy = controllerlock.elsewhere(ledger)
     if busy:
         raise Busy(busy)
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import click
 
 from bedplate.act import controllerlock
-from bedplate.act.rollout import LOCK_FILE
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.decide.fold import BAD, NodeState, Status, World
+from bedplate.ledger.store import Ledger
 from bedplate.model.nodes import fold
 from bedplate.observe.running import world as read_world
 from bedplate.sources.site import Site, open_site
@@ -36,7 +36,7 @@ def status(root: Path, nodes: str | None, as_json: bool) -> None:
     site = open_site(root)
     world = read_world(site)
     names = node_names(site, nodes) if nodes else list(site.fleet.nodes)
-    running = None if site.fleet.example else controllerlock.holder(site.root / LOCK_FILE)
+    running = None if site.fleet.example else _running(site)
     unfinished = [r for r in world.rollouts.values() if r.ended is None]
     if as_json:
         print_json({
@@ -59,6 +59,13 @@ def status(root: Path, nodes: str | None, as_json: bool) -> None:
             "another "
         ) or f"rollout {record.number} to {record.name} was not ended: its controller died; the same command goes on"
         click.echo(word)
+
+
+def _running(site: Site) -> str | None:
+    if here := controllerlock.holder(controllerlock.place(site)):
+        return here
+    with Ledger.read(site.ledger_url) as ledger:
+        return controllerlock.elsewhere(ledger)
 
 
 def _row(site: Site, world: World, name: str) -> tuple[str, ...]:

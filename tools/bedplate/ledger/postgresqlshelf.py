@@ -35,6 +35,7 @@ except ImportError as fault:
 VERSION = 1
 COMMENT = "bedplate ledger, schema "
 LOCK = 0x42454450  # "BEDP": the advisory lock of its writers
+ROLLOUTS = (LOCK, 1)  # that of the one controller that rolls out: it goes with the connection, however that ends
 BEFORE_ALL = -(2**63)
 
 TABLE = """CREATE TABLE event (
@@ -119,6 +120,11 @@ class PostgresqlShelf:
     @contextmanager
     def turn(self, who: str) -> Iterator[None]:  # noqa: ARG002
         yield  # the transaction takes it
+
+    def claim(self, *, shared: bool) -> bool:
+        word = "_shared" if shared else ""
+        found = self.raw.execute(f"SELECT pg_try_advisory_lock{word}(%s, %s)", ROLLOUTS).fetchone()
+        return found is not None and bool(found[0])
 
     def trouble(self, fault: BaseException, doing: str) -> BedplateError:
         said = " ".join(str(fault).split())

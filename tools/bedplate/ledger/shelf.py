@@ -54,6 +54,12 @@ class Shelf(Protocol):
             BedplateError: it cannot be taken, or what was opened is no longer there.
         """
 
+    def claim(self, *, shared: bool) -> bool:
+        """Whether the ledger's rollouts are this connection's now, until it ends; shared: only to see if they are free.
+
+        Where one machine holds the ledger, a lock of that machine keeps rollouts apart, and this is always true.
+        """
+
     def trouble(self, fault: BaseException, doing: str) -> BedplateError:
         """The error to raise for what the database said."""
 

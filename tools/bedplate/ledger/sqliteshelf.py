@@ -83,6 +83,9 @@ class SqliteShelf:
                 f"(you must be able to write {self.path.parent})"
             ) from fault
 
+    def claim(self, *, shared: bool) -> bool:  # noqa: ARG002
+        return True  # act/controllerlock.py: its file lies beside this one
+
     def trouble(self, fault: BaseException, doing: str) -> BedplateError:
         return trouble(fault, self.path, doing)
 

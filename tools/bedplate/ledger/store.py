@@ -151,6 +151,21 @@ class Ledger:
             self._own_head = last, previous
         return recorded
 
+    def claim(self, *, shared: bool = False) -> bool:
+        """Whether no other controller rolls out by this ledger; then none can until this connection ends.
+
+        shared: others may look at the same time; a rollout is not kept out for longer than the look.
+
+        Raises:
+            BedplateError: the server does not answer.
+        """
+        self._refuse_child()
+        with self._mutex:
+            try:
+                return self.shelf.claim(shared=shared)
+            except self.shelf.errors as fault:
+                raise self.shelf.trouble(fault, "claim") from fault
+
     def adopt(self, rows: Iterable[Row]) -> int:
         """Take over the events of another ledger into this empty one, as they were recorded; returns how many.
 
