@@ -64,6 +64,21 @@ def test_a_failed_node_goes_back_to_what_it_ran_and_to_nothing_else() -> None:
     ]
 
 
+def test_a_node_that_failed_after_its_return_is_not_called_drained() -> None:
+    """A soak finds it bad while Slurm uses it: it runs the target, and nobody has taken its jobs away."""
+    soaked = NodeState(Status.FAILED, runs=B, previous=A, target=B, step="verification")
+    there = world(n1=soaked, n2=FAILED, n3=replace(soaked, status=Status.UNREACHABLE))
+    given_back = (
+        "n[1,3] were given back before they failed, and are not drained for that"
+        " (scontrol update nodename=n[1,3] state=drain reason=TEXT); the same command tries again, first of all"
+    )
+    assert said(LEAVE, there, "n1", "n2", "n3") == [
+        "n2 stays drained; the same command tries again, first of all", given_back,
+    ]  # fmt: skip
+    assert said(ROLL_BACK, there, "n1", "n2", "n3") == ["bedplate rollback A --nodes 'n2'", given_back]
+    assert said(LEAVE, there, "n1")[0].startswith("n1 was given back before it failed, and is not drained for that")
+
+
 def test_a_spare_is_one_that_runs_what_the_neighbours_run() -> None:
     word = "--approved-by NAME --reason TEXT"
     one, two = world(n1=FAILED), world(n1=FAILED, n2=FAILED)

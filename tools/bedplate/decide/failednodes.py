@@ -1,13 +1,14 @@
 """What becomes of nodes that a rollout left behind, by the policy's word: what to do with which, and how to say it.
 
-Until it is done a failed node stays drained. Only a node that failed is worked on: one that does not answer cannot be,
+Until it is done a failed node stays drained; one that failed after it was given back (after a soak) nobody has drained,
+and that is said. Only a node that failed is worked on: one that does not answer cannot be,
 and one in doubt is the business of the same rollout, which goes on with it.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from bedplate.decide.fold import Status, World
+from bedplate.decide.fold import VERIFICATION, Status, World
 from bedplate.decide.nodeswap import asked_environment
 from bedplate.model.fleet import Fleet
 from bedplate.model.nodes import fold
@@ -19,30 +20,50 @@ WORD = "--approved-by NAME --reason TEXT"
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to do. nodes: which failed; environment: of a rollback; spare: of a replacement; why: of leaving."""
+    """One thing to do. nodes: which failed; environment: of a rollback; spare: of a replacement; why: of leaving.
+
+    given_back: they failed after their return, so nothing keeps jobs from them.
+    """
 
     do: str
     nodes: tuple[str, ...]
     environment: str = ""
     spare: str = ""
     why: str = ""
+    given_back: bool = False
 
     def __str__(self) -> str:
         if self.do == ROLL_BACK:
             return f"bedplate rollback {self.environment} --nodes '{fold(self.nodes)}'"
         if self.do == REPLACE:
             return f"bedplate node replace {self.nodes[0]} {self.spare} {WORD}"
-        return f"{fold(self.nodes)} {'stays' if len(self.nodes) == 1 else 'stay'} drained; {self.why}"
+        names, one = fold(self.nodes), len(self.nodes) == 1
+        if self.given_back:
+            told = "was given back before it failed, and is" if one else "were given back before they failed, and are"
+            drain = f"scontrol update nodename={names} state=drain reason=TEXT"
+            return f"{names} {told} not drained for that ({drain}); {self.why}"
+        return f"{names} {'stays' if one else 'stay'} drained; {self.why}"
 
 
 def next_steps(policy: Policy, world: World, fleet: Fleet, bad: Collection[str], spares: Sequence[str]) -> list[Step]:
     """What is to be done, in that order; spares: in the order in which they are to be taken."""
     names = sorted(bad)
     failed = [name for name in names if world.state(name).status in (Status.FAILED, Status.RESCUED)]
-    if policy.failed_node == LEAVE:
-        return _leave(names)
-    steps = _back(world, failed) if policy.failed_node == ROLL_BACK else _spares(world, fleet, failed, spares)
-    return steps + _leave([name for name in names if name not in failed])
+    given_back = [name for name in names if world.state(name).step == VERIFICATION]
+    steps: list[Step] = []
+    if policy.failed_node == ROLL_BACK:
+        failed = [name for name in failed if name not in given_back]
+        steps = _back(world, failed)
+    elif policy.failed_node == REPLACE:
+        steps = _spares(world, fleet, failed, spares)
+    else:
+        failed = []
+    left = [name for name in names if name not in failed]
+    return (
+        steps
+        + _leave([name for name in left if name not in given_back])
+        + _leave([name for name in left if name in given_back], given_back=True)
+    )
 
 
 def promise(policy: Policy, approved_by: str | None) -> str:
@@ -58,8 +79,9 @@ def promise(policy: Policy, approved_by: str | None) -> str:
     return "a node that fails stays drained"
 
 
-def _leave(names: Sequence[str]) -> list[Step]:
-    return [Step(LEAVE, tuple(names), why="the same command tries again, first of all")] if names else []
+def _leave(names: Sequence[str], *, given_back: bool = False) -> list[Step]:
+    why = "the same command tries again, first of all"
+    return [Step(LEAVE, tuple(names), why=why, given_back=given_back)] if names else []
 
 
 def _back(world: World, names: Sequence[str]) -> list[Step]:
