@@ -153,3 +153,22 @@ def test_where_nodes_do_not_look_at_themselves_nobody_is_asked(site: Site, monke
     said = soaked(site, nodes, monkeypatch, asks=False)
     assert {body["verdict"] for body in said.values()} == {"PASS"}
     assert nodes.looked == []
+
+
+@pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), Refused("an example"), KeyError("n2")])
+def test_whatever_keeps_a_batch_from_being_asked_after_its_soak_counts_for_that_batch(
+    monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    """A task that fails fails the batch that is about to begin, and the one before it stays good in the record."""
+
+    def looked(*_: object) -> dict[str, dict[str, Any]]:
+        raise fault
+
+    session = SimpleNamespace(lock=SimpleNamespace(name="A"), soak=rollout.Soak(0.0, ("n1", "n2")))
+    monkeypatch.setattr(rollout, "current", session)
+    monkeypatch.setattr(soak, "look_again", looked)
+    monkeypatch.setattr(ActionBase, "run", lambda *_, **__: {})
+    task = SimpleNamespace(args={}, async_val=0, check_mode=False, action="x")
+    said = soak.ActionModule(task, None, SimpleNamespace(), None, None, None).run(task_vars={})
+    assert "failed" not in said
+    assert {node: body["verdict"] for node, body in said["bedplate_soaked"].items()} == {"n1": "ERROR", "n2": "ERROR"}

@@ -35,9 +35,11 @@ class ActionModule(ActionBase):
         time.sleep(soak.wait_s)
         try:
             said = look_again(session, soak.nodes)
-        except BedplateError as fault:
-            # Nothing is known of them any more: each is an error, and counts as one.
-            why = {"environment": session.lock.name, "verdict": ERROR, "why": str(fault), "checks": [], "facts": {}}
+        except Exception as fault:  # noqa: BLE001  no room for a report, no program to ask with
+            # Nothing is known of them any more: each is an error, and counts as one. A task that fails would say so
+            # of the next batch, whose nodes nobody has touched.
+            found = str(fault) if isinstance(fault, BedplateError) else repr(fault)
+            why = {"environment": session.lock.name, "verdict": ERROR, "why": found, "checks": [], "facts": {}}
             said = dict.fromkeys(soak.nodes, why)
         return result | {"changed": False, "waited_s": round(soak.wait_s), "bedplate_soaked": said}
 
