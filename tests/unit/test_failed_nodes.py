@@ -4,6 +4,7 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from bedplate.act.rollout import Order, Readiness, next_for
 from bedplate.cli import exchange, failednodes, rollout
 from bedplate.cli.failednodes import Amended, Interrupted, amend_all
+from bedplate.decide.equality import Return
 from bedplate.decide.failednodes import LEAVE, REPLACE, ROLL_BACK, Step, next_steps, promise
 from bedplate.decide.fold import NodeState, Status, World
 from bedplate.decide.nodeswap import asked_environment
@@ -192,6 +194,33 @@ def test_an_interrupt_while_a_way_back_is_planned_ends_the_steps_and_not_the_rep
     assert [(each["done"], each["said"]) for each in document["failed_nodes"]] == [
         (False, "interrupted: the same command goes on with it"), (None, "bedplate rollback Z --nodes 'n3'"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ("sha256:1", "n[1-2]: rolled back to A"),
+        ("sha256:2", "NOT done: bedplate rollback A --nodes 'n[1-2]': not what they were: n1: files"),
+    ],
+)
+def test_a_node_that_was_rolled_back_is_compared_with_what_it_was(
+    a_site: Site, monkeypatch: pytest.MonkeyPatch, files: str, expected: str
+) -> None:
+    there = SimpleNamespace(
+        readiness=SimpleNamespace(lock=SimpleNamespace(identity=A)), world=world(n1=RUNS_A, n2=RUNS_A)
+    )
+    said: list[str] = []
+
+    def told(*_: object, amend: Callable[[list[Step]], list[Amended]], **__: object) -> dict[str, object]:
+        said.extend(map(str, amend([BACK])))
+        return {}
+
+    monkeypatch.setattr(rollout, "_refuse_no_way_back", lambda *_: None)
+    monkeypatch.setattr(rollout, "_run", lambda *_, **__: (there, None))
+    monkeypatch.setattr(rollout, "_returns", lambda *_: [Return("n1", 1, 2, {"files": "sha256:1"}, {"files": files})])
+    monkeypatch.setattr(rollout, "_told", told)
+    rollout._roll_out(a_site, Order("B"), yes=True, as_json=True, tell=lambda _: None)
+    assert said == [expected]
 
 
 def test_a_fleet_file_that_cannot_be_written_is_said_and_ends_nothing(

@@ -150,6 +150,7 @@ def _roll_out(
         _refuse_no_way_back(site, earlier, ",".join(nodes))
         again = Order(earlier, nodes, override_acceptance=order.override_acceptance, approved_by=order.approved_by)
         planned, ended = _run(site, again, "rollback", yes=True, as_json=as_json)
+        _judge(planned, ended, _returns(planned, ended))  # as of the rollback that a person asks for
         state = (ended.world if ended else planned.world).state
         return all(state(name).at_target(planned.readiness.lock.identity) for name in nodes)
 
