@@ -18,7 +18,8 @@ description:
   - Runs where slurmctld runs, for all nodes of a batch, and answers for each of them. It fails only if Slurm does not
     answer; what is wrong with one node is that node's C(trouble).
   - C(drained) sets DRAIN with I(reason) on nodes that are not drained, and waits until none of them runs a job. Jobs
-    are never ended. A node whose jobs do not end in time gets back what it had, and trouble.
+    are never ended. A node whose jobs do not end in time gets back what it had, and trouble. So has one that somebody
+    resumes meanwhile, or that waits for a reboot that somebody asked Slurm for.
   - A node that is drained for any other reason, or that a person set DOWN or FAIL, keeps it, and is not given back by
     C(returned). So does one that somebody gave a reason of their own while its jobs were waited for.
   - C(returned) resumes nodes whose reason begins with I(ours), once they are registered and whole in Slurm's eyes.
@@ -52,6 +53,8 @@ POLL_S = 2
 DEADLINE_S = 60  # for one command: a controller with a full queue takes some seconds
 SLURM_USER = "slurm"  # SlurmUser of slurm.conf
 BUSY = {"ALLOCATED", "MIXED", "COMPLETING"}
+# A reboot that somebody asked of Slurm, and that comes as soon as the node has no job: in the middle of a change.
+REBOOTING = {"REBOOT_REQUESTED", "REBOOT_ISSUED"}
 # Slurm's own judgement of a node: resuming it would only hide this.
 NOT_WHOLE = {"NOT_RESPONDING", "INVALID_REG", "UNKNOWN", "FAIL", "POWERED_DOWN", "REBOOT_ISSUED", "FUTURE"}
 
@@ -119,6 +122,20 @@ def answer(names: list[str], ours: str) -> dict[str, dict[str, Any]]:
     }
 
 
+def undrained(name: str, node: dict[str, Any], patience_s: int) -> str:
+    """Why a node that was waited for may not be changed; empty: it may."""
+    state = "+".join(node["state"])
+    why = ""
+    if BUSY & set(node["state"]):
+        running = "; ".join(node["jobs"]) or "a job that is ending"
+        why = f"still runs {running} after {patience_s} s"
+    elif REBOOTING & set(node["state"]):
+        why = f"is {state}: Slurm was asked to reboot it, and did not within {patience_s} s (scontrol cancel_reboot)"
+    elif node["drain"] == "none":
+        why = f"is {state}: somebody resumed it while its batch was waited for, and it may get jobs"
+    return f"{name} {why}: nothing was changed on it" if why else ""
+
+
 def drain(module: AnsibleModule) -> tuple[bool, dict[str, dict[str, Any]]]:
     given = module.params
     before = answer(given["nodes"], given["ours"])
@@ -130,14 +147,14 @@ def drain(module: AnsibleModule) -> tuple[bool, dict[str, dict[str, Any]]]:
     deadline = time.monotonic() + given["patience_s"]
     while True:
         now = answer(given["nodes"], given["ours"])
-        busy = [name for name, node in now.items() if BUSY & set(node["state"])]
+        busy = [name for name, node in now.items() if (BUSY | REBOOTING) & set(node["state"])]
         if not busy or time.monotonic() > deadline:
             break
         time.sleep(POLL_S)
     for name in busy:
-        now[name]["jobs"] = jobs(name)
-        running = "; ".join(now[name]["jobs"]) or "a job that is ending"
-        now[name]["trouble"] = f"{name} still runs {running} after {given['patience_s']} s: nothing was changed on it"
+        now[name]["jobs"] = jobs(name) if BUSY & set(now[name]["state"]) else []
+    for name, node in now.items():
+        node["trouble"] = node["trouble"] or undrained(name, node, given["patience_s"])
     back = [name for name in busy if name in mine and now[name]["drain"] == "ours"]
     if back:
         # Nothing was changed on them: they go on as they were.

@@ -146,6 +146,31 @@ def test_a_reason_that_somebody_set_while_jobs_were_waited_for_stays(monkeypatch
     assert "n1 still runs" in found["n1"]["trouble"]
 
 
+def test_a_node_that_somebody_resumes_while_others_are_waited_for_is_not_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It looks as a drained one: idle, no job, and the next one may come at any moment."""
+    slurm = Slurm(n1=("IDLE", ""), n2=("ALLOCATED", ""))
+    slurm.meanwhile = {"n1": ("IDLE", "")}
+    slurm.looks_until_end = {"n2": 4}
+    found = asked(slurm, monkeypatch, "drained")
+    assert "n1 is IDLE: somebody resumed it while its batch was waited for" in found["n1"]["trouble"]
+    assert found["n2"]["trouble"] == ""
+    assert slurm.states() == {"n1": "IDLE", "n2": f"IDLE+DRAIN {OURS}"}
+
+
+def test_a_node_that_slurm_is_to_reboot_is_not_changed_under_that_reboot(monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm = Slurm(n1=("IDLE+REBOOT_REQUESTED", ""), n2=("IDLE", ""))
+    found = asked(slurm, monkeypatch, "drained")
+    assert "Slurm was asked to reboot it, and did not within 20 s" in found["n1"]["trouble"]
+    assert "scontrol cancel_reboot" in found["n1"]["trouble"]
+    assert found["n2"]["trouble"] == ""
+    booting = Slurm(n1=("MIXED+REBOOT_REQUESTED+DRAIN", "Reboot ASAP"))
+    booting.meanwhile = {"n1": ("IDLE+DRAIN", "Reboot ASAP")}
+    booting.commands.append("")
+    assert asked(booting, monkeypatch, "drained")["n1"]["trouble"] == "", "once it has booted"
+
+
 @pytest.mark.parametrize(
     ("by", "state", "reason", "after"),
     [
