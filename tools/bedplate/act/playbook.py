@@ -82,15 +82,26 @@ def run_rollout(
 
 
 def _follow(site: Site, process: "subprocess.Popen[bytes]", token: str, follow: Callable[[World, int], None]) -> World:
+    """The world at its end. That nobody can be shown how it goes is no reason to leave nodes in the middle."""
+    unread: Exception | None = None
+    unshown: Exception | None = None
     with Ledger.read(site.ledger_url) as ledger:
         world = projection.world(ledger)
         while True:
             ended = process.poll() is not None
-            world = fold(ledger.events(after=world.head), world)
+            try:
+                world, unread = fold(ledger.events(after=world.head), world), None
+            except Exception as fault:  # noqa: BLE001  raised at the end, if it lasts until then
+                unread = fault
             record = _of(world, token)
-            if record is not None:
-                follow(world, record.number)
+            try:
+                if record is not None and unshown is None:
+                    follow(world, record.number)
+            except Exception as fault:  # noqa: BLE001  a pipe without a reader; raised at the end
+                unshown = fault
             if ended:
+                if trouble := unread or unshown:
+                    raise trouble
                 return world
             time.sleep(POLL_S)
 
