@@ -1,6 +1,7 @@
 """What stands before a batch besides the budget: acceptance, windows, approvals, soak, deadlines, the plan shown."""
 
 import datetime
+import fcntl
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from bedplate.cli.rollout import plan
 from bedplate.decide.acceptance import QUESTIONS, RETURNING
 from bedplate.decide.acceptancegate import acceptance_gate, node_engine, node_questions
 from bedplate.decide.admission import why_not_now
+from bedplate.decide.fold import Status
 from bedplate.decide.lockdoc import LockDocument
 from bedplate.decide.plan import Batch
 from bedplate.decide.render import manifest_sha256
@@ -237,6 +239,32 @@ def test_the_batch_before_is_asked_once_more_after_its_soak_and_counts(
     assert session.verdict
     assert session.verdict.reason.startswith("canary n1 is bad")
     assert session.world().state("n1").why == "a GPU fell off the bus"
+
+
+def test_a_soak_that_was_cut_off_is_made_up_for_before_the_next_run_begins_a_batch(
+    sim: Simulation, opened: Callable[..., Session]
+) -> None:
+    site = with_policy(sim, "soak_s: 600")
+    killed = opened(site)
+    finish(killed)  # n1, the canary; its controller dies in the soak
+    assert killed.controller_lock is not None
+    fcntl.flock(killed.controller_lock, fcntl.LOCK_UN)
+    again = opened(site)
+    again.next_batch()
+    again.to_soak()
+    assert again.soak.nodes == ("n1",)
+    assert 500 < again.soak.wait_s <= 600
+    again.soaked({"n1": GOOD | {"verdict": "FAIL", "why": "a GPU fell off the bus"}})
+    again.judge()
+    again.end()
+    assert again.world().state("n1").status is Status.FAILED
+    assert again.controller_lock is not None
+    fcntl.flock(again.controller_lock, fcntl.LOCK_UN)
+    third = opened(site)
+    assert third.plan.bad == ("n1",)
+    third.next_batch()
+    third.to_soak()
+    assert third.soak.nodes == (), "it was asked, and that it is bad is known"
 
 
 def test_a_node_whose_own_steps_take_longer_than_the_deadline_is_late(

@@ -430,7 +430,10 @@ class Session:
         self.flush()
         soak_s, before = self.readiness.policy.soak_s, self.batch - 1
         self.soak = Soak()
-        if self.dry or not soak_s or before < 0:
+        if self.dry or not soak_s:
+            return
+        if before < 0:
+            self.soak = self._cut_off(soak_s)
             return
         states = self.states()
         done = [name for name in self.plan.batches[before].nodes if states[name].at_target(self.lock.identity)]
@@ -439,6 +442,21 @@ class Session:
             now = time.monotonic()
             waited = now - max(self._ended.get(name, now) for name in done)
             self.soak = Soak(max(0.0, soak_s - waited), tuple(done))
+
+    def _cut_off(self, soak_s: int) -> Soak:
+        """What is left of the soak of a rollout that was killed: its batch was done, and nobody asked it again."""
+        states = self.states()
+        killed = {record.number for record in self._world.rollouts.values() if record.outcome == "abandoned"}
+        left = [
+            name for name, state in states.items()
+            if state.at_target(self.lock.identity) and state.rollout in killed and state.verified_at != state.at
+        ]  # fmt: skip
+        if not left:
+            return Soak()
+        ended = max(datetime.datetime.fromisoformat(states[name].at or "") for name in left)
+        waited = (datetime.datetime.now(datetime.UTC) - ended).total_seconds()
+        # By the ledger's clock, as no other outlives a process; one that was set back waits no longer than the policy.
+        return Soak(min(float(soak_s), max(0.0, soak_s - waited)), tuple(left))
 
     def worked(self, node: str, seconds: float) -> None:
         """Count time that a node's own step took; past the policy's deadline the node has failed."""
