@@ -18,9 +18,9 @@ from bedplate.cli.rollout import plan
 from bedplate.decide.acceptance import QUESTIONS, RETURNING
 from bedplate.decide.acceptancegate import acceptance_gate, node_engine, node_questions
 from bedplate.decide.admission import why_not_now
-from bedplate.decide.fold import Status
+from bedplate.decide.fold import NodeState, Status
 from bedplate.decide.lockdoc import LockDocument
-from bedplate.decide.plan import Batch
+from bedplate.decide.plan import Batch, make_plan
 from bedplate.decide.render import manifest_sha256
 from bedplate.decide.statedigest import Digested, digested, parse_digest
 from bedplate.ledger.store import Ledger
@@ -29,6 +29,7 @@ from bedplate.model.faults import BadInput, Refused
 from bedplate.model.policy import Policy
 from bedplate.model.window import parse_window
 from bedplate.sources.site import Site, open_site
+from unit.fleet_sample import nodes
 from unit.lock_sample import document, set_at
 from unit.simulation import Simulation
 from unit.site_sample import replace_in
@@ -139,6 +140,31 @@ def test_a_batch_begins_in_a_window_and_with_the_word_that_it_waits_for() -> Non
     assert "is in no maintenance window" in why(canary, monday - datetime.timedelta(minutes=1))
     assert "bedplate rollout A --approve rest --approved-by NAME --reason TEXT" in why(rest, monday)
     assert why(rest, monday, "rest") == ""
+
+
+def test_a_fresh_node_that_goes_with_bad_ones_waits_for_the_word_of_the_batch_that_it_stands_for() -> None:
+    """A canary that failed would else take a node with it, run for run, that nobody gave the word for."""
+    fleet = nodes(12)
+    bad = {node.name: NodeState(status=Status.FAILED) for node in fleet[:5]}
+    policy = Policy(1, 2, 1, 1, approvals=("small", "rest"))
+    recoveries = [batch for batch in make_plan(fleet, bad, A, policy).batches if batch.name == "recovery"]
+    assert [batch.fresh for batch in recoveries] == ["canary", "small", "small", "rest", "rest"]
+    now = datetime.datetime(2026, 11, 30, 10, tzinfo=datetime.UTC)
+
+    def why(batch: Batch, *approved: str) -> str:
+        return why_not_now(policy, batch, now=now, approved=approved, name="A")
+
+    assert why(recoveries[0]) == ""
+    again, new = recoveries[1].nodes
+    assert why(recoveries[1]) == (
+        f"{new}, which is fresh, goes with {again} in the place of a small batch, and those wait for a person's word"
+        " (run: bedplate rollout A --approve small --approved-by NAME --reason TEXT;"
+        f" or {again} alone: --nodes '{again}')"
+    )
+    assert why(recoveries[1], "small") == ""
+    assert "--approve rest" in why(recoveries[3], "small")
+    [alone] = make_plan(fleet[:1], bad, A, policy).batches
+    assert why(alone) == "", "what was bad before needs no other word"
 
 
 # --- the session ----------------------------------------------------------------------------------

@@ -24,8 +24,11 @@ CANARY_ORDER = ("reference", "spare", "training")  # who risks least when the fi
 
 @dataclass(frozen=True)
 class Batch:
-    name: str  # recovery, canary, small, rest
+    """name: recovery, canary, small, rest. fresh: of a recovery, which of the others its fresh node stands for."""
+
+    name: str
     nodes: tuple[str, ...]
+    fresh: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,12 +108,14 @@ def make_plan(
 
     where = {node.name: (node.rack, (power or {}).get(node.rack)) for node in nodes}
     batches: list[Batch] = []
+    kinds = _kinds(policy, len(nodes))
     while again:
         batch = _within(again, where, policy, largest)
         # Ansible ends a play whose whole batch failed, whatever the failure budget: one fresh node in the
         # batch keeps dead nodes, of which the budget allows a few, from blocking every later run.
         chosen = _within([*batch, *fresh], where, policy, len(batch) + 1)
-        batches.append(Batch("recovery", tuple(chosen)))
+        stands_for = next(kinds) if len(chosen) > len(batch) else ""
+        batches.append(Batch("recovery", tuple(chosen), stands_for))
         again, fresh = _without(again, chosen), _without(fresh, chosen)
     for name, size in _sizes(policy, len(nodes), largest):
         if not fresh:
@@ -120,6 +125,12 @@ def make_plan(
             batches.append(Batch(name, tuple(chosen)))
             fresh = _without(fresh, chosen)
     return Plan(tuple(batches), tuple(done), tuple(in_doubt), tuple(bad))
+
+
+def _kinds(policy: Policy, total: int) -> Iterator[str]:
+    """What each fresh node is that goes with bad ones, in turn: as many are canaries as a canary batch has."""
+    for name, size in _sizes(policy, total, 1):
+        yield from [name] * size
 
 
 def _sizes(policy: Policy, total: int, largest: int) -> Iterator[tuple[str, int]]:
