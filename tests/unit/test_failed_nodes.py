@@ -91,6 +91,13 @@ def test_a_spare_is_one_that_runs_what_the_neighbours_run() -> None:
     assert "no spare is left" in said(REPLACE, world(n7=FAILED, n8=FAILED), "n7")[0], "a spare is replaced by none"
 
 
+def test_a_spare_of_another_kind_takes_no_place_and_keeps_its_own() -> None:
+    """It would be refused, and the one that fits would not be tried."""
+    there = world(n1=FAILED, ctl=RUNS_B)
+    [step] = next_steps(replace(POLICY, failed_node=REPLACE), there, fleet(), ["n1"], ["ctl", "n8"])
+    assert (step.do, step.spare) == (REPLACE, "n8")
+
+
 def test_the_place_of_a_node_that_was_lost_on_the_way_asks_for_what_its_neighbours_run() -> None:
     assert asked_environment(fleet(), world(n1=FAILED), "n1") == B
     drained = NodeState(Status.FAILED, runs=A, target=A, step="verification")

@@ -103,7 +103,8 @@ def _spares(world: World, fleet: Fleet, names: Sequence[str], spares: Sequence[s
     steps, without, left = [], [], [name for name in spares if name not in names]
     for node in names:
         wanted = asked_environment(fleet, world, node)
-        spare = next((name for name in left if wanted and world.state(name).at_target(wanted)), None)
+        fitting = [name for name in left if fleet.nodes[name].kind == fleet.nodes[node].kind]
+        spare = next((name for name in fitting if wanted and world.state(name).at_target(wanted)), None)
         if node in spares or spare is None:
             without.append(node)
             continue
