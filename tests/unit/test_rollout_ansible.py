@@ -23,6 +23,7 @@ from bedplate.act import controllerlock
 from bedplate.act.controllerlock import LOCK_FILE
 from bedplate.cli.status import status
 from bedplate.decide.fold import World
+from bedplate.decide.lockdoc import lock_text
 from bedplate.doors import record
 from bedplate.sources import checkout
 from bedplate.sources.site import Site
@@ -129,6 +130,28 @@ def test_unreachable_nodes_in_every_batch_stop_nothing_in_ansible_and_stop_ours(
     # n0001 | n0002 n0003 | n0004 n0005 | and two are bad: the budget is one
     assert {node for _, node, _ in ours.saw} == {f"n{n:04d}" for n in range(1, 6)}
     assert ours.broken == {"n0002", "n0004"}
+
+
+def test_a_lock_file_that_is_changed_while_a_rollout_runs_verifies_no_node(tmp_path: Path) -> None:
+    """A checkout of another branch: nodes would be held against it, and recorded as what this rollout's lock says."""
+    sim = Simulation(tmp_path)
+    go = tmp_path / "go"
+    sim.scenario(n1={"install": {"until": str(go)}})
+    running = sim.start()
+    while ("begin", "n1", "install") not in sim.saw() and running.poll() is None:
+        time.sleep(0.05)
+    text = sim.site.lock_path("A").read_text()
+    other = json.loads(text)
+    other["config"]["values"] = {"other": "1"}
+    sim.site.lock_path("A").write_text(lock_text(other))
+    go.touch()
+    out, _ = running.communicate(timeout=300)
+    assert running.returncode, out
+    state = sim.world().state("n1")
+    assert (str(state.status), sim.world().rollouts[1].outcome) == ("failed", "stopped"), out
+    assert "A.lock.json was changed while rollout 1 runs" in str(state.why)
+    sim.site.lock_path("A").write_text(text)
+    assert sim.run().code == 0
 
 
 # --- the controller -------------------------------------------------------------------------------

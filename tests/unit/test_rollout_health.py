@@ -119,7 +119,7 @@ def soaked(
     monkeypatch.setattr(soak, "look", nodes)
     monkeypatch.setattr(soak, "time", Clock())
     monkeypatch.setattr(rollout, "asks_health", lambda *_: asks)
-    session = SimpleNamespace(site=site, lock=SimpleNamespace(name="A"))
+    session = SimpleNamespace(site=site, lock=SimpleNamespace(name="A"), refuse_other_lock=lambda: None)
     return soak.look_again(session, ["n1", "n2", "n3"])  # type: ignore[arg-type]
 
 

@@ -514,6 +514,22 @@ class Session:
         self.ledger.append(self._draft("node.done", [node], body))
         self._ended[node] = time.monotonic()
 
+    def refuse_other_lock(self) -> None:
+        """Refuse what a verification found when its lock file is no longer the one that this rollout was opened with.
+
+        Verification reads the file, in processes of its own; what it finds is recorded of the lock of this rollout.
+
+        Raises:
+            Refused: a checkout or an editor wrote another one meanwhile.
+        """
+        found = self.site.lock(self.lock.name).identity
+        if found != self.lock.identity:
+            raise Refused(
+                f"{shown(self.site.lock_path(self.lock.name))} was changed while rollout {self.number} runs: it is"
+                f" {found[:19]}, the rollout's is {self.lock.identity[:19]}"
+                f" (put it back: bedplate lock {self.lock.name}; then the same command)"
+            )
+
     def flush(self) -> None:
         """Write the noted results: one event for each step and outcome, in one transaction."""
         if self._results:

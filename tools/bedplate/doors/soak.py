@@ -48,6 +48,7 @@ def look_again(session: rollout.Session, nodes: Sequence[str]) -> dict[str, dict
     """Bodies of node.verified: each node held against its lock, and asked how it is where its environment says so."""
     name = session.lock.name
     said = {node: each.body() for node, each in verify(session.site, dict.fromkeys(nodes, name)).items()}
+    session.refuse_other_lock()
     asked = [
         node for node, body in said.items()
         if body["verdict"] == PASS and rollout.asks_health(session.site, name, session.site.fleet.nodes[node].kind)

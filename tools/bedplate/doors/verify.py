@@ -38,6 +38,8 @@ class ActionModule(ActionBase):
                     "msg": f"no environment is for nodes of kind {site.fleet.nodes[node].kind}",
                 }
             found = verify(site, {node: str(environment)})[node]
+            if session is not None:
+                session.refuse_other_lock()
         except BedplateError as fault:
             return result | {"failed": True, "msg": str(fault)}
         result |= {
