@@ -30,7 +30,7 @@ from unit.story import A, B
 POLICY = Policy(1, 2, 4, 1)
 SPARES = ("n7", "n8")
 RUNS_A, RUNS_B = NodeState(Status.VERIFIED, runs=A, target=A), NodeState(Status.VERIFIED, runs=B, previous=A, target=B)
-FAILED = NodeState(Status.FAILED, runs=A, target=B)  # on its way from A to B
+FAILED = NodeState(Status.FAILED, runs=A, target=B, drained=True)  # on its way from A to B
 THERE = dict.fromkeys(("n3", "n4", "n5", "n6", "n8"), RUNS_B) | {"n7": RUNS_A}
 
 
@@ -55,8 +55,8 @@ def test_a_failed_node_is_left_and_tried_first() -> None:
 def test_a_failed_node_goes_back_to_what_it_ran_and_to_nothing_else() -> None:
     there = world(
         n1=FAILED, n2=replace(FAILED, status=Status.RESCUED),
-        n3=NodeState(Status.FAILED, target=B),  # never ran anything
-        n4=NodeState(Status.FAILED, runs=B, previous=A, target=B),  # ran the target: a recheck failed
+        n3=NodeState(Status.FAILED, target=B, drained=True),  # never ran anything
+        n4=NodeState(Status.FAILED, runs=B, previous=A, target=B, drained=True),  # ran the target: a recheck failed
         n5=replace(FAILED, status=Status.UNREACHABLE), n6=replace(FAILED, status=Status.IN_DOUBT),
     )  # fmt: skip
     assert said(ROLL_BACK, there, "n1", "n2", "n3", "n4", "n5", "n6") == [
@@ -66,19 +66,29 @@ def test_a_failed_node_goes_back_to_what_it_ran_and_to_nothing_else() -> None:
     ]
 
 
-def test_a_node_that_failed_after_its_return_is_not_called_drained() -> None:
-    """A soak finds it bad while Slurm uses it: it runs the target, and nobody has taken its jobs away."""
-    soaked = NodeState(Status.FAILED, runs=B, previous=A, target=B, step="verification")
-    there = world(n1=soaked, n2=FAILED, n3=replace(soaked, status=Status.UNREACHABLE))
-    given_back = (
-        "n[1,3] were given back before they failed, and are not drained for that"
-        " (scontrol update nodename=n[1,3] state=drain reason=TEXT); the same command tries again, first of all"
+SOAKED = NodeState(Status.FAILED, runs=B, previous=A, target=B, step="verification", drained=True)
+
+
+def test_a_node_that_is_not_drained_is_not_called_so() -> None:
+    """One that failed before its drain, or that nobody could drain after its soak, may have jobs."""
+    there = world(n1=replace(SOAKED, drained=False), n2=FAILED, n3=replace(FAILED, drained=False))
+    open_still = (
+        "n[1,3] are NOT drained by this rollout (by hand: scontrol update nodename=n[1,3] state=drain reason=TEXT);"
+        " the same command tries again, first of all"
     )
     assert said(LEAVE, there, "n1", "n2", "n3") == [
-        "n2 stays drained; the same command tries again, first of all", given_back,
+        "n2 stays drained; the same command tries again, first of all", open_still,
     ]  # fmt: skip
-    assert said(ROLL_BACK, there, "n1", "n2", "n3") == ["bedplate rollback A --nodes 'n2'", given_back]
-    assert said(LEAVE, there, "n1")[0].startswith("n1 was given back before it failed, and is not drained for that")
+    assert said(LEAVE, there, "n1")[0].startswith("n1 is NOT drained by this rollout")
+
+
+def test_a_node_that_fails_after_its_soak_goes_back_to_what_it_ran_before_its_batch() -> None:
+    there = world(n1=SOAKED, n2=SOAKED)
+    before = replace(there, before={"n1": RUNS_A, "n2": RUNS_B})
+    assert said(ROLL_BACK, before, "n1", "n2") == [
+        "bedplate rollback A --nodes 'n1'",
+        "n2 stays drained; no other environment was there before: nothing to roll back to",
+    ], "n2 ran B before it, and A in other days"  # fmt: skip
 
 
 def test_a_spare_is_one_that_runs_what_the_neighbours_run() -> None:

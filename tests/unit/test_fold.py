@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedplate.decide.fold import NodeState, Status, fold, mark_of, node_names, rollout_number
+from bedplate.decide.fold import DRAINED, RETURNED, NodeState, Status, fold, mark_of, node_names, rollout_number
 from bedplate.model.event import Event
 from unit.story import NAMES, A, B, Story
 
@@ -49,6 +49,32 @@ def test_a_node_is_in_doubt_from_its_admission() -> None:
 def test_steps_leave_a_node_in_doubt_and_say_how_far_it_came() -> None:
     found = state(begun().of(2, "step.ended", B, "n1", step="Drain", result="changed"))
     assert (found.status, found.step) == (Status.IN_DOUBT, "Drain")
+
+
+def test_a_node_is_drained_from_its_drain_to_its_return() -> None:
+    story = begun()
+    assert not state(story).drained
+    story.of(2, "step.ended", B, "n1", step=DRAINED, result="ok")
+    story.of(2, "node.failed", B, "n1", step="Install", why="no space")
+    assert state(story).drained
+    assert state(story.of(3, "batch.admitted", B, "n1", batch=0)).drained, "still, until it is given back"
+    story.of(3, "step.ended", B, "n1", step=DRAINED, result="skipped")
+    assert not state(story.of(3, "step.ended", B, "n1", step=RETURNED, result="ok")).drained
+
+
+def test_a_node_whose_drain_failed_is_not_drained() -> None:
+    story = begun().of(2, "step.ended", B, "n1", step="Drain", result="ok")
+    assert not state(story.of(2, "node.failed", B, "n1", step=DRAINED, why="a job runs")).drained
+
+
+def test_a_node_that_is_drained_after_its_soak_is_given_back_by_the_next_rollout() -> None:
+    """A check that passes afterwards mends nothing of that: only a change gives it back."""
+    story = Story().changed(1, A, "n1").verified("n1", A, "FAIL", why="a row waits", drained=True)
+    assert (state(story).status, state(story).drained) == (Status.FAILED, True)
+    story.verified("n1", A)
+    assert state(story).status is Status.VERIFIED
+    assert not state(story).at_target(A), "it has no jobs: a rollout has something to do there"
+    assert state(story.changed(2, A, "n1")).at_target(A)
 
 
 @pytest.mark.parametrize(("kind", "status"), [("node.failed", Status.FAILED), ("node.unreachable", Status.UNREACHABLE)])

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from bedplate.act import bmc as bmc_door
 from bedplate.cli import power as command
+from bedplate.decide.fold import RETURNED
 from bedplate.decide.netboot.protocol import Install, Phase
 from bedplate.decide.power import DRAINED_STEPS, RETURN_STEP, Action, drained, loud, quiet, serial_fault
 from bedplate.ledger.store import Ledger
@@ -308,7 +309,9 @@ def test_the_steps_that_say_drained_are_those_of_the_playbooks() -> None:
 
     folder = checkout.root() / "playbooks/steps"
     assert set(names(yaml.safe_load((folder / "drain.yml").read_text()))) >= DRAINED_STEPS
-    assert next(names(yaml.safe_load((folder / "return.yml").read_text()))) == RETURN_STEP
+    returned = list(names(yaml.safe_load((folder / "return.yml").read_text())))
+    assert returned[0] == RETURN_STEP
+    assert returned[-1] == RETURNED, "it is given back when this is through, and not before"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Changed nodes are asked how they are: before they return, until they are well, and once more after the soak."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -153,6 +153,59 @@ def test_where_nodes_do_not_look_at_themselves_nobody_is_asked(site: Site, monke
     said = soaked(site, nodes, monkeypatch, asks=False)
     assert {body["verdict"] for body in said.values()} == {"PASS"}
     assert nodes.looked == []
+
+
+class Scontrol:
+    """Stands in for act/slurm.py: which nodes it is asked to drain, and what it says."""
+
+    def __init__(self, **left: str) -> None:
+        self.left, self.asked = left, list[Mapping[str, str]]()
+
+    def drain(self, reasons: Mapping[str, str]) -> dict[str, str]:
+        self.asked.append(reasons)
+        return {name: self.left.get(name, "") for name in reasons}
+
+
+def bodies(**verdicts: str) -> dict[str, dict[str, Any]]:
+    return {name: {"verdict": word, "why": "" if word == PASS else "a row waits"} for name, word in verdicts.items()}
+
+
+def drained(
+    site: Site, monkeypatch: pytest.MonkeyPatch, scontrol: Callable[..., Any], *, inside: bool = True
+) -> dict[str, dict[str, Any]]:
+    monkeypatch.setattr(soak, "slurm_of", scontrol)
+    monkeypatch.setattr(rollout, "in_slurm", lambda *_: inside)
+    said = bodies(n1=PASS, n2=FAIL, n3=ERROR, n4=FAIL)
+    session = SimpleNamespace(site=site, lock=SimpleNamespace(name="A"), drain_reason="bedplate: rollout 7 to A")
+    soak.drain(session, said)  # type: ignore[arg-type]
+    return said
+
+
+def test_a_node_that_fails_after_its_soak_gets_no_more_jobs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was given back before; one of which nothing is known is left, as the fault may be the controller's."""
+    scontrol = Scontrol(n4="somebody else's reason stands there by now")
+    said = drained(site, monkeypatch, lambda *_: scontrol)
+    assert scontrol.asked == [dict.fromkeys(("n2", "n4"), "bedplate: rollout 7 to A")]
+    assert said["n2"] == {"verdict": FAIL, "why": "a row waits", "drained": True}
+    assert said["n4"]["why"] == "a row waits; not drained: somebody else's reason stands there by now"
+    assert said["n4"]["drained"] is False
+    assert said["n1"] | said["n3"] == bodies(n3=ERROR)["n3"], "neither of them is drained"
+
+
+def test_a_slurm_that_does_not_answer_after_a_soak_hides_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> Scontrol:
+        raise Refused("slurmctld on ctl does not answer")
+
+    said = drained(site, monkeypatch, gone)
+    assert said["n2"]["why"] == "a row waits; not drained: slurmctld on ctl does not answer"
+    assert said["n2"]["drained"] is False
+
+
+def test_a_node_that_gets_no_jobs_is_not_drained_after_its_soak(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    scontrol = Scontrol()
+    said = drained(site, monkeypatch, lambda *_: scontrol, inside=False)
+    assert scontrol.asked == []
+    assert said == bodies(n1=PASS, n2=FAIL, n3=ERROR, n4=FAIL)
 
 
 @pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), Refused("an example"), KeyError("n2")])

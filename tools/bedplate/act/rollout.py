@@ -49,6 +49,7 @@ from bedplate.sources import checkout
 from bedplate.sources.site import Site, shown
 
 HEALTH_ROLE = "health_agent"
+SLURM_ROLE = "slurm_node"
 SPARES = "spare"  # the group
 WHY_LIMIT = 2000  # characters of an error message that are kept with a failed step
 
@@ -332,6 +333,11 @@ class Session:
         # Rollouts that ended or were abandoned: their locks on nodes may be taken over.
         self.ended_marks = [r.mark for r in self.world().rollouts.values() if r.ended is not None]
 
+    @property
+    def drain_reason(self) -> str:
+        """What stands in Slurm while a node is drained; library/bedplate_slurm_nodes.py knows ours by how it begins."""
+        return f"bedplate: rollout {self.number} to {self.lock.name}"
+
     def _refuse_other_plan(self) -> None:
         """Refuse when fleet, ledger or policy changed since the plan was shown."""
         wanted, now = self.order.plan_sha256, plan_sha256(self.readiness, self.plan)
@@ -597,6 +603,11 @@ def rendered(site: Site, environment: str, node: str) -> tuple[RenderedFile, ...
 def asks_health(site: Site, environment: str, kind: str) -> bool:
     """Whether nodes of a kind are asked how they are: where they look at themselves, somebody said what is healthy."""
     return any(role.name == HEALTH_ROLE for role in roles(site, environment, kind))
+
+
+def in_slurm(site: Site, environment: str, kind: str) -> bool:
+    """Whether nodes of a kind get jobs from Slurm."""
+    return any(role.name == SLURM_ROLE for role in roles(site, environment, kind))
 
 
 @cache

@@ -1,14 +1,14 @@
 """What becomes of nodes that a rollout left behind, by the policy's word: what to do with which, and how to say it.
 
-Until it is done a failed node stays drained; one that failed after it was given back (after a soak) nobody has drained,
-and that is said. Only a node that failed is worked on: one that does not answer cannot be,
-and one in doubt is the business of the same rollout, which goes on with it.
+Until it is done a failed node stays as it is: drained, where its drain came before its fault, or its soak found it.
+Whether it is, is said. Only a node that failed is worked on: one that does not answer cannot be, and one in doubt is
+the business of the same rollout, which goes on with it.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from bedplate.decide.fold import VERIFICATION, Status, World
+from bedplate.decide.fold import Status, World
 from bedplate.decide.nodeswap import asked_environment
 from bedplate.model.fleet import Fleet
 from bedplate.model.nodes import fold
@@ -22,7 +22,7 @@ WORD = "--approved-by NAME --reason TEXT"
 class Step:
     """One thing to do. nodes: which failed; environment: of a rollback; spare: of a replacement; why: of leaving.
 
-    given_back: they failed after their return, so nothing keeps jobs from them.
+    drained: whether a rollout drained them and has not given them back.
     """
 
     do: str
@@ -30,7 +30,7 @@ class Step:
     environment: str = ""
     spare: str = ""
     why: str = ""
-    given_back: bool = False
+    drained: bool = True
 
     def __str__(self) -> str:
         if self.do == ROLL_BACK:
@@ -38,32 +38,25 @@ class Step:
         if self.do == REPLACE:
             return f"bedplate node replace {self.nodes[0]} {self.spare} {WORD}"
         names, one = fold(self.nodes), len(self.nodes) == 1
-        if self.given_back:
-            told = "was given back before it failed, and is" if one else "were given back before they failed, and are"
-            drain = f"scontrol update nodename={names} state=drain reason=TEXT"
-            return f"{names} {told} not drained for that ({drain}); {self.why}"
-        return f"{names} {'stays' if one else 'stay'} drained; {self.why}"
+        if self.drained:
+            return f"{names} {'stays' if one else 'stay'} drained; {self.why}"
+        drain = f"scontrol update nodename={names} state=drain reason=TEXT"
+        return f"{names} {'is' if one else 'are'} NOT drained by this rollout (by hand: {drain}); {self.why}"
 
 
 def next_steps(policy: Policy, world: World, fleet: Fleet, bad: Collection[str], spares: Sequence[str]) -> list[Step]:
     """What is to be done, in that order; spares: in the order in which they are to be taken."""
     names = sorted(bad)
     failed = [name for name in names if world.state(name).status in (Status.FAILED, Status.RESCUED)]
-    given_back = [name for name in names if world.state(name).step == VERIFICATION]
     steps: list[Step] = []
     if policy.failed_node == ROLL_BACK:
-        failed = [name for name in failed if name not in given_back]
         steps = _back(world, failed)
     elif policy.failed_node == REPLACE:
         steps = _spares(world, fleet, failed, spares)
     else:
         failed = []
     left = [name for name in names if name not in failed]
-    return (
-        steps
-        + _leave([name for name in left if name not in given_back])
-        + _leave([name for name in left if name in given_back], given_back=True)
-    )
+    return steps + _leave(world, left, "the same command tries again, first of all")
 
 
 def promise(policy: Policy, approved_by: str | None) -> str:
@@ -79,9 +72,9 @@ def promise(policy: Policy, approved_by: str | None) -> str:
     return "a node that fails stays drained"
 
 
-def _leave(names: Sequence[str], *, given_back: bool = False) -> list[Step]:
-    why = "the same command tries again, first of all"
-    return [Step(LEAVE, tuple(names), why=why, given_back=given_back)] if names else []
+def _leave(world: World, names: Sequence[str], why: str) -> list[Step]:
+    apart = {word: tuple(name for name in names if world.state(name).drained is word) for word in (True, False)}
+    return [Step(LEAVE, those, why=why, drained=word) for word, those in apart.items() if those]
 
 
 def _back(world: World, names: Sequence[str]) -> list[Step]:
@@ -89,14 +82,13 @@ def _back(world: World, names: Sequence[str]) -> list[Step]:
     unknown = []
     for name in names:
         state = world.state(name)
-        if state.runs in world.names and state.runs != state.target:
-            to.setdefault(world.names[str(state.runs)], []).append(name)
+        ran = world.before.get(name, state).runs  # before the batch: one that fails after its soak runs the target
+        if ran in world.names and ran != state.target:
+            to.setdefault(world.names[str(ran)], []).append(name)
         else:
             unknown.append(name)
     steps = [Step(ROLL_BACK, tuple(nodes), environment) for environment, nodes in to.items()]
-    if unknown:
-        steps.append(Step(LEAVE, tuple(unknown), why="no other environment was there before: nothing to roll back to"))
-    return steps
+    return steps + _leave(world, unknown, "no other environment was there before: nothing to roll back to")
 
 
 def _spares(world: World, fleet: Fleet, names: Sequence[str], spares: Sequence[str]) -> list[Step]:
@@ -110,6 +102,4 @@ def _spares(world: World, fleet: Fleet, names: Sequence[str], spares: Sequence[s
             continue
         left.remove(spare)
         steps.append(Step(REPLACE, (node,), spare=spare))
-    if without:
-        steps.append(Step(LEAVE, tuple(without), why="no spare is left that runs what the neighbours run"))
-    return steps
+    return steps + _leave(world, without, "no spare is left that runs what the neighbours run")

@@ -20,6 +20,10 @@ from bedplate.model.event import Event
 NODE = "node:"
 ROLLOUT = "rollout:"
 VERIFICATION = "verification"  # the step of a node that a verification outside a rollout found bad
+# Tasks of playbooks/steps: the one whose good end says that a node is drained, and the one that says it is given back.
+DRAINED = "Refuse to change a node that is not drained"
+RETURNED = "Refuse to call a node done that Slurm does not use"
+DRAINED_NOW = "drained"  # in the body of node.verified: it was found bad at work, and is drained for that
 
 
 class Status(StrEnum):
@@ -58,9 +62,11 @@ class NodeState:
     manifest_sha256: str | None = None
     state_sha256: str | None = None  # of its own digest of its state, when its last change ended
     passed: bool = False  # the last verification of the target since the last admission passed
+    drained: bool = False  # for a rollout, which has not given it back; a person may have, unheard
 
     def at_target(self, identity: str) -> bool:
-        return self.status is Status.VERIFIED and self.runs == identity
+        """Whether it is what a rollout would make it: one that is still drained is not, whatever it runs."""
+        return self.status is Status.VERIFIED and self.runs == identity and not self.drained
 
 
 @dataclass(frozen=True)
@@ -180,15 +186,17 @@ def _after(now: NodeState, event: Event) -> NodeState:
             status = Status.FAILED if event.kind == "node.failed" else Status.UNREACHABLE
             return _with(now, status=status, step=_text(body, "step"), why=_text(body, "why"), at=event.at)
         case "step.ended":
-            went_on = now.status is Status.FAILED and body.get("result") in ("ok", "changed")
-            return _with(now, step=_text(body, "step"), status=Status.RESCUED if went_on else now.status)
+            went, step = body.get("result") in ("ok", "changed"), _text(body, "step")
+            rescued = went and now.status is Status.FAILED
+            drained = step == DRAINED if went and step in (DRAINED, RETURNED) else now.drained
+            return _with(now, step=step, status=Status.RESCUED if rescued else now.status, drained=drained)
         case "node.verified":
             return _verified(now, event)
         case "node.done" if now.status is Status.IN_DOUBT:
             previous = now.runs if now.runs != event.environment else now.previous
             return _with(
                 now, status=Status.VERIFIED if now.passed else Status.UNVERIFIED, runs=event.environment,
-                previous=previous, step=None, why=None, at=event.at,
+                previous=previous, step=None, why=None, at=event.at, drained=False,
                 manifest_sha256=_text(body, "manifest_sha256"), state_sha256=_text(body, "state_sha256"),
             )  # fmt: skip
         case _:
@@ -209,6 +217,8 @@ def _verified(now: NodeState, event: Event) -> NodeState:
         return _with(now, **news) if news else now
     if passed:
         news["verified_at"] = event.at
+    elif body.get(DRAINED_NOW) is True:
+        news["drained"] = True
     if now.status is Status.IN_DOUBT:
         news["passed"] = passed
     elif now.status in BAD and now.step != VERIFICATION:

@@ -11,14 +11,14 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from bedplate.decide.fold import node_names, rollout_number
+from bedplate.decide.fold import DRAINED, node_names, rollout_number
 from bedplate.decide.netboot.protocol import Install, Phase
 from bedplate.model.event import Draft, Event
 
 KIND = "power.done"
 DRAIN_KINDS = ("step.ended", "node.failed", "node.unreachable", "node.done", "batch.admitted")
-# Tasks of playbooks/steps: the one whose good end says that a node is drained, and the first one that gives it back.
-DRAINED_STEPS = frozenset({"Refuse to change a node that is not drained", "Say that there is nothing to drain"})
+# Tasks of playbooks/steps: those whose good end says that no job runs on a node, and the first one that gives it back.
+DRAINED_STEPS = frozenset({DRAINED, "Say that there is nothing to drain"})
 RETURN_STEP = "Release the node's lock"
 TRUSTED = timedelta(days=1)  # people resume nodes by hand too, which the ledger does not see
 INSTALLING = frozenset({Phase.BOOTING, Phase.SEEDED, Phase.CHECKED, Phase.INSTALLING, Phase.INSTALLED, Phase.FAILED})

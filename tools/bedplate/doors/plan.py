@@ -24,7 +24,8 @@ LISTING = ("listhosts", "listtasks", "listtags")
 NOTHING_SERIAL = [1]
 OWN_WORDS = frozenset({"target", "repair"})  # of -e, read by the playbooks themselves; others they hand to the lookup
 # What --syntax-check gets, which needs neither a site nor a lock.
-NOTHING = {"hosts": [], "serial": NOTHING_SERIAL, "rollout": 0, "mark": "", "ended": [], "questions": [], "late": {}}
+NOTHING = {"hosts": [], "serial": NOTHING_SERIAL, "rollout": 0, "mark": "", "ended": [], "questions": [], "late": {},
+           "drain_reason": ""}  # fmt: skip
 
 
 class LookupModule(LookupBase):
@@ -54,7 +55,7 @@ def _answer(session: rollout.Session) -> dict[str, Any]:
     return {
         "hosts": session.plan.nodes, "serial": session.plan.sizes or NOTHING_SERIAL, "rollout": session.number,
         "mark": session.mark, "ended": session.ended_marks, "questions": list(session.readiness.questions),
-        "late": dict(session.late),
+        "late": dict(session.late), "drain_reason": session.drain_reason,
     }  # fmt: skip
 
 

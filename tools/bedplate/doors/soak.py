@@ -1,12 +1,18 @@
-"""Action `bedplate_soak`: lets a batch stand for a while, then asks if its nodes are still the lock's, and well."""
+"""Action `bedplate_soak`: lets a batch stand for a while, then asks if its nodes are still the lock's, and well.
+
+One of which something bad is known gets no more jobs: it is drained, with the rollout's reason, and its jobs go on.
+What is only unknown counts as bad and is not drained: the fault may be here, and the batch is large.
+"""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
 from bedplate.act import rollout
+from bedplate.act.slurm import slurm_of
+from bedplate.decide.fold import DRAINED_NOW
 from bedplate.decide.healthevents import judged
 from bedplate.decide.healthresult import unwell
 from bedplate.decide.verification import ERROR, FAIL, PASS
@@ -41,6 +47,8 @@ class ActionModule(ActionBase):
             found = str(fault) if isinstance(fault, BedplateError) else repr(fault)
             why = {"environment": session.lock.name, "verdict": ERROR, "why": found, "checks": [], "facts": {}}
             said = dict.fromkeys(soak.nodes, why)
+        else:
+            drain(session, said)
         return result | {"changed": False, "waited_s": round(soak.wait_s), "bedplate_soaked": said}
 
 
@@ -61,6 +69,24 @@ def look_again(session: rollout.Session, nodes: Sequence[str]) -> dict[str, dict
                 "health": dict(draft.body) if draft else {},
             }  # fmt: skip
     return said
+
+
+def drain(session: rollout.Session, said: Mapping[str, dict[str, Any]]) -> None:
+    """Take those that failed from Slurm, where it has them; that it was done stands in their bodies, or why not."""
+    site, name = session.site, session.lock.name
+    bad = [
+        node for node, body in said.items()
+        if body["verdict"] == FAIL and rollout.in_slurm(site, name, site.fleet.nodes[node].kind)
+    ]  # fmt: skip
+    if not bad:
+        return
+    try:
+        left = slurm_of(site, [name]).drain(dict.fromkeys(bad, session.drain_reason))
+    except Exception as fault:  # noqa: BLE001  what was found must be recorded, whatever Slurm says
+        left = dict.fromkeys(bad, str(fault) if isinstance(fault, BedplateError) else repr(fault))
+    for node in bad:
+        why = left[node]
+        said[node] |= {DRAINED_NOW: not why} | ({"why": f"{said[node]['why']}; not drained: {why}"} if why else {})
 
 
 def _health(session: rollout.Session, nodes: Sequence[str]) -> dict[str, Result]:
