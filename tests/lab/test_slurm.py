@@ -231,6 +231,35 @@ def test_a_job_that_does_not_end_in_time_is_named_and_its_node_goes_on_as_it_was
     idle("n2")
 
 
+def test_a_node_that_fails_after_its_soak_gets_no_more_jobs_and_keeps_the_one_that_it_has(cluster: Places) -> None:
+    changes = {"canary: 4, small: 4": "canary: 1, small: 1, soak_s: 45", 'nccl_debug: "WARN"': 'nccl_debug: "TRACE"'}
+    write_environment("N4", changes)
+    bedplate("lock", "N4")
+    last = events()[-1]["id"]
+    running = subprocess.Popen(
+        inside(CONTROLLER).argv(["ansible-playbook", "playbooks/rollout.yml", "-e", "target=N4", "--limit", "n1,n2"]),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+    def done() -> list[str]:
+        return [s[5:] for e in events(last) if e["kind"] == "node.done" for s in e["subjects"] if s[:5] == "node:"]
+
+    wait_for("the canary is done", lambda: done() or running.poll() is not None)
+    (canary,) = done()
+    with job("alice", "sleep 600", f"--nodelist={canary}", "--gres=gpu:8", "--time=20") as number:
+        shell(canary, "echo '# by hand' >> /etc/nccl.conf")
+        out = running.communicate(timeout=1800)[0]
+        assert running.returncode != 0
+        assert f"{canary} stays drained" in out, out[-3000:]
+        state, reason = node(canary)
+        assert "DRAIN" in state
+        assert reason.startswith("bedplate: rollout ")
+        assert accounted(number, "State") == "RUNNING"
+    assert done() == [canary], "the batch behind it did not begin"
+    bedplate("rollout", "N1", "--yes", "--nodes", "n1,n2")
+    idle("n1", "n2")
+
+
 def test_a_node_that_somebody_else_drained_is_changed_and_stays_drained(cluster: Places) -> None:
     shell(SERVICES_HOST, "scontrol update nodename=n3 state=drain reason='rma 4711: fan'")
     shell("n3", "echo '# by hand' >> /etc/nccl.conf")
