@@ -19,7 +19,7 @@ def _sh(places: Places, node: str, script: str) -> None:
 
 def _laid(places: Places, node: str) -> None:
     if not (places.host(node) / "root" / parts.FOLDER.lstrip("/") / "answers/smi").exists():
-        raise Refused(f"{node} has no health baseline: python -m lab.healthbaseline {node}")
+        raise Refused(f'{node} has no health baseline: docs/health.md, "Try it in the lab"')
 
 
 def replayed(case: str, said: str, *probes: str) -> Change:
