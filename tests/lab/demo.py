@@ -134,6 +134,7 @@ class Demo:
         self.say(f"\n# bedplate lab break {victim} {FAULT} --mend")
         self.machine("lab", "break", victim, FAULT, "--mend")
         self.ctl("bedplate", "rollback", "A", "--yes")
+        self.say(f"\n{victim} is no row of that table: it was rolled back before, and compared then.")
         self.told.equal = self.equality()
 
     def story(self) -> None:
