@@ -185,7 +185,7 @@ def marks(lab: Places, bare: Machine) -> list[bytes]:
 
 
 def test_a_machine_with_another_disk_than_ordered_stops_before_wiping_and_says_why(served: Places) -> None:
-    for bare in MACHINES:
+    for bare in (GOOD, WRONG_DISK):  # those that are armed: a BIOS that finds nothing to boot waits for a power cycle
         power_on(served, bare)
     wait_for(served, WRONG_DISK, {"stopped"})
     assert marks(served, WRONG_DISK) == [MARK, MARK], "nothing of it was touched"
