@@ -100,6 +100,8 @@ def killed(root: Path) -> Story:
         wait(lambda: at_it <= set(sim.saw()), process)
         story.told["pid"] = process.pid
         story.run("second")
+        story.run("dry meanwhile", "--check")
+        story.run("listed meanwhile", "--list-tasks")
         process.kill()
         process.communicate()
         before = sim.saw()
@@ -306,6 +308,27 @@ def test_a_second_rollout_while_one_runs_is_refused_with_who_and_since(cut: Stor
     assert "another rollout is running: rollout 1 to A by " in ran.out
     assert re.search(rf"since 20[-0-9T:+]+ \(process {cut.told['pid']}\)", ran.out)
     assert ran.saw == []
+
+
+@pytest.mark.parametrize("how", ["dry meanwhile", "listed meanwhile"])
+def test_a_dry_run_while_a_rollout_runs_is_refused_as_a_second_one_is(cut: Story, how: str) -> None:
+    """It would call the living one dead, its nodes in doubt, and count them as bad."""
+    ran = cut.ran[how]
+    assert ran.code == cut.ran["second"].code, ran.out
+    assert re.search(rf"another rollout is running: .*since 20[-0-9T:+]+ \(process {cut.told['pid']}\)", ran.out)
+    assert "abandoned" not in ran.out
+    assert (ran.saw, cut.heads[how]) == ([], cut.heads["second"])
+
+
+def test_a_dry_run_is_refused_while_another_controller_rolls_out(
+    site: Simulation, dry: Callable[[Site, Order], Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "another rollout is running: rollout 7 to B, on another controller of this ledger"
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(controllerlock, "elsewhere", lambda _: said)
+        with pytest.raises(Busy, match=said):
+            dry(site.site, Order("A"))
+    assert dry(site.site, Order("A")).plan.nodes
 
 
 def test_a_killed_controller_whose_workers_still_act_is_named_with_them(cut: Story) -> None:

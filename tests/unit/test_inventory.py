@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible import constants
 from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
 
@@ -89,8 +90,9 @@ def test_hosts_of_an_example_are_refused(site: Path) -> None:
     assert inventory(site).groups["all"].vars["ansible_connection"] == "bedplate_refused"
 
 
-def test_another_file_is_left_to_other_plugins(tmp_path: Path) -> None:
+def test_another_file_is_left_to_other_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hosts.yml").touch()
+    monkeypatch.setattr(constants, "INVENTORY_ENABLED", ["bedplate", "yaml"])
     assert not InventoryModule().verify_file(str(tmp_path / "hosts.yml"))
 
 
@@ -110,3 +112,46 @@ def test_the_example_is_the_default_and_refuses_every_connection() -> None:
     assert done.returncode == 2
     assert "refused: the site's fleet.yml says `example: true`" in done.stdout
     assert "UNREACHABLE" not in done.stdout
+
+
+def listed(site: Path, *words: str) -> tuple[int, str]:
+    done = ansible("ansible-playbook", "-i", site / "fleet.yml", "playbooks/verify.yml", "--list-hosts", *words)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("n[1,3]", "--limit takes Ansible's patterns; 'n[1,3]' is: --limit n1,n3"),
+        ("n1,n9", "the fleet has no node n9, and no such group; nearest: n"),
+    ],
+)
+def test_a_limit_that_ansible_would_read_otherwise_is_refused(site: Path, limit: str, said: str) -> None:
+    code, out = listed(site, "--limit", limit)
+    assert code != 0
+    assert said in " ".join(out.split())
+
+
+@pytest.mark.slow
+def test_the_form_to_paste_is_what_was_meant(site: Path) -> None:
+    code, out = listed(site, "--limit", "training,&~(n1|n3)$,!n3")
+    assert code == 0, out
+    assert "hosts (1):\n      n1\n" in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            ".",
+            "environments/A.yml: is not a site's fleet.yml; the inventory is the fleet.yml of a site: -i {}/fleet.yml",
+        ),
+        ("nope.yml", "nope.yml: no such file; the inventory is the fleet.yml of a site: -i {}/fleet.yml"),
+    ],
+)
+def test_what_is_no_inventory_is_told_which_file_is_one(site: Path, given: str, said: str) -> None:
+    done = ansible("ansible-playbook", "-i", site / given, "playbooks/verify.yml", "--list-hosts")
+    assert done.returncode != 0
+    assert said.format(site) in " ".join(done.stderr.split())

@@ -623,7 +623,7 @@ def test_a_comparison_as_json_has_all_twelve_layers(two: Site) -> None:
     [
         ("sha256:123", "too short"),
         ("sha256:" + "0" * 64, "is the identity of no lock"),
-        ("C", "C.lock.json"),
+        ("C", r'no environment "C" \(there: A, B\)'),
         ("./none.lock.json", "cannot be read"),
     ],
 )

@@ -4,7 +4,8 @@ Invariants
 - Everything that can refuse does so here, before any node is contacted: example site, unlocked or changed
   environment, other templates, packages or images that are gone, a rollout that already runs.
 - The main process alone writes the ledger; workers inherit plan and verdict with the memory of their fork.
-- A dry rollout (--check, the listing options) works on a copy of the ledger in memory and takes no lock.
+- A dry rollout (--check, the listing options) works on a copy of the ledger in memory and takes no lock; where another
+  rollout has it, the copy would call the living one dead, and the dry one is refused as well.
 - What happened to a node is written before the next task begins; a failure at once.
 """
 
@@ -40,7 +41,7 @@ from bedplate.ledger.store import Ledger
 from bedplate.model.canonical import identity
 from bedplate.model.environment import Environment, RuleException
 from bedplate.model.event import Draft
-from bedplate.model.faults import BadInput, Fault, Refused
+from bedplate.model.faults import BadInput, Busy, Fault, Refused
 from bedplate.model.fleet import Node
 from bedplate.model.nodes import fold as fold_names
 from bedplate.model.policy import Policy
@@ -285,6 +286,8 @@ class Session:
         self.order = order
         with Ledger.read(site.ledger_url) as known:
             self.readiness = ready(site, order, known)  # first: what is refused leaves no file behind
+            if dry and (busy := controllerlock.holder(controllerlock.place(site)) or controllerlock.elsewhere(known)):
+                raise Busy(busy)
         with contextlib.ExitStack() as undo:  # of an opening that is refused: the next one must not find it locked
             self.controller_lock = None if dry else controllerlock.acquire(controllerlock.place(site))
             if self.controller_lock is not None:

@@ -4,15 +4,18 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from ansible import constants, context
 from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin
 
+from bedplate.decide.limit import refusal
 from bedplate.doors import site as site_door
 from bedplate.model.faults import BadInput
 from bedplate.model.fleet import Node
 from bedplate.observe.sshargs import ssh_options
-from bedplate.sources.site import Site, open_site
+from bedplate.sources.site import Site, open_site, shown
 
+FLEET = "fleet.yml"
 PERSIST_S = 600  # a connection outlives the wait for a batch's slowest node
 
 
@@ -20,10 +23,15 @@ class InventoryModule(BaseInventoryPlugin):
     NAME = "bedplate"
 
     def verify_file(self, path: str) -> bool:
-        return Path(path).name == "fleet.yml" and bool(super().verify_file(path))
+        if _is_fleet(path):
+            return bool(super().verify_file(path))
+        # Where no other plug-in is asked, nobody else can say what an inventory is: see parse.
+        return list(constants.INVENTORY_ENABLED) == [self.NAME]
 
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
         super().parse(inventory, loader, path, cache)
+        if not _is_fleet(path):
+            raise AnsibleParserError(no_inventory(Path(path)))
         root = Path(path).resolve().parent
         try:
             site = open_site(root)
@@ -44,6 +52,28 @@ class InventoryModule(BaseInventoryPlugin):
         for node in fleet.nodes.values():
             for name, value in node_variables(node).items():
                 inventory.set_variable(node.name, name, value)
+        _refuse_limit(inventory)
+
+
+def _is_fleet(path: str) -> bool:
+    return Path(path).name == FLEET and Path(path).is_file()
+
+
+def no_inventory(path: Path) -> str:
+    """What was given with -i, and what it may be."""
+    found = "is not a site's fleet.yml" if path.exists() else "no such file"
+    near = next((place / FLEET for place in (path, *path.parents) if (place / FLEET).is_file()), None)
+    return f"{path}: {found}; the inventory is the fleet.yml of a site: -i {shown(near) if near else 'SITE/fleet.yml'}"
+
+
+def _refuse_limit(inventory: Any) -> None:
+    """Before Ansible applies it: what it cannot match it leaves out, and goes on with the others."""
+    flags = context.CLIARGS
+    if limit := flags.get("subset"):
+        alone = len(flags.get("inventory") or ()) <= 1  # else other sources may have more hosts
+        why = refusal(str(limit), list(inventory.hosts), list(inventory.groups), complete=alone)
+        if why:
+            raise AnsibleParserError(why)
 
 
 def groups(node: Node) -> list[str]:

@@ -1,8 +1,7 @@
 """Lookup `bedplate_plan`: opens this process's rollout; its hosts and batch sizes for the play."""
 
-import difflib
 import gc
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ansible import context
@@ -15,14 +14,13 @@ from bedplate.act import rollout
 from bedplate.decide.plan import Plan
 from bedplate.doors import site as site_door
 from bedplate.doors.slice import slice_of
+from bedplate.doors.words import LISTING, count, refuse_unread, truth
 from bedplate.model.faults import BadInput, BedplateError, Refused
 from bedplate.model.nodes import fold as fold_names
 from bedplate.sources.site import Site
 
 REFUSED = ("start_at_task", "step", "skip_tags")  # each could skip a gate
-LISTING = ("listhosts", "listtasks", "listtags")
 NOTHING_SERIAL = [1]
-OWN_WORDS = frozenset({"target", "repair"})  # of -e, read by the playbooks themselves; others they hand to the lookup
 # What --syntax-check gets, which needs neither a site nor a lock.
 NOTHING = {"hosts": [], "serial": NOTHING_SERIAL, "rollout": 0, "mark": "", "ended": [], "questions": [], "late": {},
            "drain_reason": ""}  # fmt: skip
@@ -34,7 +32,7 @@ class LookupModule(LookupBase):
             return [NOTHING]
         if rollout.current is None:
             try:
-                refuse_misspelt(load_extra_vars(self._loader), OWN_WORDS | kwargs.keys())
+                _refuse_words(load_extra_vars(self._loader), kwargs)
                 rollout.current = _open(str(terms[0]), variables or {}, kwargs)
             except BedplateError as fault:
                 raise AnsibleError(str(fault)) from None
@@ -59,18 +57,17 @@ def _answer(session: rollout.Session) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def refuse_misspelt(given: Mapping[str, Any], words: Collection[str]) -> None:
-    """Ansible takes any variable in silence (ansible#77159): one letter, and the policy's budget holds.
+def _refuse_words(given: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Refuse what -e says and nobody reads, or nobody can.
 
-    words: what a rollout is asked with (-e).
-
-    Raises:
-        Refused: a variable is nearly one that a rollout reads.
+    options: what the playbook hands to this lookup; by that a reinstallation is one, which repairs in any case.
     """
-    for name in given:
-        near = difflib.get_close_matches(name, words, n=1, cutoff=0.8)
-        if near and name not in words:
-            raise Refused(f'-e {name}: a rollout reads no such variable (did you mean "{near[0]}"?)')
+    reinstall = "reinstall" in options
+    own = {"target"} if reinstall else {"target", "repair"}  # read by the playbooks themselves
+    refuse_unread(given, own | options.keys() - {"reinstall"}, "a reinstallation" if reinstall else "a rollout")
+    for name in ("recheck", "repair"):
+        if name in given:
+            truth(name, given[name])
 
 
 def _open(environment: str, variables: dict[str, Any], options: dict[str, Any]) -> rollout.Session:
@@ -83,7 +80,8 @@ def _open(environment: str, variables: dict[str, Any], options: dict[str, Any]) 
     if not environment:
         raise AnsibleError("a rollout has a target: -e target=ENVIRONMENT")
     site = site_door.current()
-    reinstall = _truth(options.get("reinstall", False))
+    site_door.refuse_example(site, f"roll out {environment}")
+    reinstall = truth("reinstall", options.get("reinstall", False))
     if reinstall:
         refuse_reinstall(site, str(options.get("approved_by") or ""))
     limit = None
@@ -95,8 +93,9 @@ def _open(environment: str, variables: dict[str, Any], options: dict[str, Any]) 
             raise AnsibleError(f"--limit {flags['subset']}: no node that environment {environment} is for")
     budget = options.get("failure_budget")
     order = rollout.Order(
-        environment=environment, limit=limit, recheck=_truth(options.get("recheck", False)), reinstall=reinstall,
-        failure_budget=None if budget in (None, "") else int(budget),
+        environment=environment, limit=limit, reinstall=reinstall,
+        recheck=truth("recheck", options.get("recheck", False)),
+        failure_budget=None if budget in (None, "") else count("failure_budget", budget),
         approved_by=options.get("approved_by") or None, reason=options.get("reason") or None,
         accept=_words(options.get("accept")), approve=_words(options.get("approve")),
         override_acceptance=options.get("override_acceptance") or None,
@@ -117,7 +116,7 @@ def refuse_reinstall(site: Site, approved_by: str) -> None:
         Refused: nobody gave the word, or the site is an example.
         BadInput: the site does not say how machines are installed, or how their power is reached.
     """
-    site.refuse_example("reinstall nodes")
+    site_door.refuse_example(site, "reinstall nodes")
     if not approved_by.strip():
         raise Refused(
             "a reinstallation wipes the boot disks of its nodes, and data disks where fleet.yml asks for it:"
@@ -127,10 +126,6 @@ def refuse_reinstall(site: Site, approved_by: str) -> None:
     for name, there in (("netboot", site.fleet.netboot), ("bmc", site.fleet.bmc)):
         if there is None:
             raise BadInput([document.fault((), f"no {name} section", "add it: docs/site.md has its keys")])
-
-
-def _truth(value: object) -> bool:
-    return str(value).lower() in ("true", "yes", "1", "on")
 
 
 def _say(session: rollout.Session) -> None:

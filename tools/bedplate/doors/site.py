@@ -1,5 +1,6 @@
 """The site of this Ansible process: the directory of the fleet.yml that the inventory plug-in read."""
 
+import os
 from functools import cache
 from pathlib import Path
 
@@ -25,3 +26,17 @@ def current() -> Site:
         found = ", ".join(map(str, roots)) or "none"
         raise Refused(f"a run has one site, found: {found} (run: ansible-playbook -i SITE/fleet.yml …)")
     return _open(roots[0])
+
+
+def refuse_example(site: Site, doing: str) -> None:
+    """Refuse what would contact a node of the example site: Ansible chooses a site by its inventory alone.
+
+    Raises:
+        Refused: the site says `example: true`.
+    """
+    chosen = os.environ.get("BEDPLATE_SITE")
+    if chosen and Path(chosen).resolve() != site.root:
+        site.refuse_example(
+            doing, "Ansible does not read BEDPLATE_SITE: ansible-playbook -i $BEDPLATE_SITE/fleet.yml …"
+        )
+    site.refuse_example(doing, "choose your site: ansible-playbook -i SITE/fleet.yml …")

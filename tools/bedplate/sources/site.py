@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Callable
+from difflib import SequenceMatcher
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -183,9 +184,12 @@ class Site:
         """The lock of an environment.
 
         Raises:
-            BadInput: there is none, or it is damaged.
+            BadInput: there is none, or it is damaged; or there is no such environment.
         """
         path = self.lock_path(name)
+        if not path.exists():  # a lock of an environment whose file is gone is one nevertheless
+            there = sorted({*self.environment_names(), *self.lock_names()})
+            self._known("environment", name, there, self.root / "environments")
         return parse_lock(self._text(path, f"lock the environment: bedplate lock {name}"), shown(path))
 
     def key_path(self, key: str) -> Path:
@@ -231,7 +235,7 @@ class Site:
     def identity_path(self) -> Path:
         return self.root / Path(self.fleet.ssh.identity_file).expanduser()
 
-    def refuse_example(self, doing: str) -> None:
+    def refuse_example(self, doing: str, instead: str = "choose your site with --site or BEDPLATE_SITE") -> None:
         """Refuse what would contact a node of the example site.
 
         Raises:
@@ -240,7 +244,7 @@ class Site:
         if self.fleet.example:
             raise Refused(
                 f"{doing}: refused, {shown(self.fleet_path)}:{self.fleet.document.line('example')} says"
-                " `example: true`; its machines are invented (choose your site with --site or BEDPLATE_SITE)"
+                f" `example: true`; its machines are invented ({instead})"
             )
 
     def contents(self) -> tuple[Contents, list[Fault]]:
@@ -275,7 +279,9 @@ class Site:
 
     def _known(self, what: str, name: str, known: list[str], folder: Path) -> None:
         if name not in known:
-            listed = ", ".join(known) if known else "none"
+            likeness = partial(SequenceMatcher, None, name)
+            nearest = sorted(known, key=lambda one: (-likeness(one).ratio(), one))
+            listed = ", ".join(nearest) if known else "none"
             raise BadInput([Fault(shown(folder), None, f'no {what} "{name}"', f"there: {listed}")])
 
     def _text(self, path: Path, remedy: str = "") -> str:
