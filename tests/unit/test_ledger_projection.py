@@ -341,7 +341,7 @@ def test_explain_tells_the_chain_of_events(asked: Site) -> None:
         "batch.admitted", "node.verified", "node.done", "node.verified",
     ]  # fmt: skip
     assert "n3 runs A" in ask(asked, "explain", "n3").stdout
-    with pytest.raises(BadInput, match="n4: no event of a change"):
+    with pytest.raises(BadInput, match="n4: the fleet has it, and no event of a change"):
         ask(asked, "explain", "n4")
 
 

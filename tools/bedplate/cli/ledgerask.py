@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from bedplate.cli import near
 from bedplate.cli.ledgernames import environments
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.decide.fold import Status
@@ -122,9 +123,12 @@ def explain(root: Path, node: str, *, as_json: bool) -> None:
     Example:
       bedplate ledger explain gpu017
     """
+    if any(letter in node for letter in "[],"):
+        raise BadInput(f"NODE {node}: explain takes one node (one after the other: bedplate ledger explain n1)")
     with Ledger.read(ledger_address(root)) as book, projection(book) as kept:
-        if node not in kept.nodes():
-            raise BadInput(f"{node}: no event of a change or a verification names it (see: bedplate ledger log)")
+        known = kept.nodes()
+        if node not in known:
+            raise BadInput(_unexplained(root, node, known))
         state, names = kept.state(node), kept.names()
         began, ended, ids = chain_of(kept.changes(node), kept.latest(node))
         events = dict(book.chosen(ids))
@@ -167,6 +171,20 @@ def rebuild(root: Path, *, as_json: bool) -> None:
         print_json({"event": head[0], "sha256": head[1], "file": str(path) if kept else None})
     else:
         click.echo(f"folded up to event {head[0]} {head[1]}" + ("" if kept else " (too few events to keep a file)"))
+
+
+def _unexplained(root: Path, node: str, known: Sequence[str]) -> str:
+    """Why nothing can be said of a node: it is none, or nothing happened to it yet."""
+    from bedplate.sources.site import open_site  # noqa: PLC0415  half a second that a known node does not need
+
+    fleet = open_site(root).fleet.nodes
+    if node in fleet:
+        return (
+            f"{node}: the fleet has it, and no event of a change or a verification names it: nothing was done with it"
+            f" yet (what else names it: bedplate ledger log --nodes {node})"
+        )
+    there = f"{near.said(node, {*fleet, *known})}the fleet has: {story.folded(fleet)}"
+    return f"{node}: the fleet has no such node, and no event of a change or a verification names it ({there})"
 
 
 def _nodes(kept: Projection, said: str | None) -> Sequence[str]:

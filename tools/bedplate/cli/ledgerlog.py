@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from bedplate.cli import near
 from bedplate.cli.ledgerask import moment_of
 from bedplate.cli.ledgernames import environments
 from bedplate.cli.output import json_option, print_json
@@ -17,7 +18,7 @@ from bedplate.ledger.store import Ledger
 from bedplate.model.event import Event
 from bedplate.model.faults import BadInput, DifferencesFound
 from bedplate.model.nodes import expand
-from bedplate.sources.site import open_site
+from bedplate.sources.site import Site, open_site
 
 DAMAGED = DifferencesFound.exit_code
 
@@ -40,6 +41,7 @@ def log(
 
     Id, UTC time, actor, kind, subjects, environment, and what it says.
     An event that is not what was recorded is always printed, marked, and makes the exit code 5.
+    A kind or a node that nobody knows is refused; one that is known and has no event is said so on stderr.
 
     \b
     Example:
@@ -47,8 +49,11 @@ def log(
       bedplate ledger log --nodes n[1-4] --kind node --since 2d
       bedplate ledger log --env A --json
     """
-    with Ledger.read(open_site(root).ledger_url) as book:
+    site = open_site(root)
+    with Ledger.read(site.ledger_url) as book:
         names = _names(book)
+        _refuse_kinds(book, kinds)
+        _refuse_nodes(site, book, nodes)
         wanted = _wanted(nodes, env, kinds, since, names)
         # Without a filter the last N need no walk through the others.
         unfiltered = last is not None and not any((nodes, env, kinds, since))
@@ -60,9 +65,10 @@ def log(
         )
         if last is not None:
             chosen = deque(chosen, maxlen=last)
-        damaged = 0
+        damaged = shown = 0
         documents = []
         for number, judged in chosen:
+            shown += 1
             damaged += bool(judged.wrong)
             if as_json:
                 documents.append(_document(number, judged, names))
@@ -70,6 +76,10 @@ def log(
                 click.echo(_line(number, judged, names))
     if as_json:
         print_json(documents)
+    if not shown:
+        asked = [("--nodes", nodes), ("--env", env), *(("--kind", kind) for kind in kinds), ("--since", since)]
+        filters = " ".join(f"{option} {word}" for option, word in asked if word)
+        click.echo(f"no event{f' of {filters}' if filters else ': the ledger is empty'}", err=True)
     if damaged:
         click.echo(f"{damaged} damaged (run: bedplate ledger verify)", err=True)
     return DAMAGED if damaged else 0
@@ -122,11 +132,39 @@ def _wanted(
         return (
             (about is None or not about.isdisjoint(event.subjects))
             and (identities is None or event.environment in identities or f"{story.ENVIRONMENT}{env}" in event.subjects)
-            and (not kinds or any(event.kind == kind or event.kind.startswith(f"{kind}.") for kind in kinds))
+            and (not kinds or any(story.below(event.kind, kind) for kind in kinds))
             and (start is None or event.at >= start)
         )
 
     return wanted
+
+
+def _refuse_kinds(book: Ledger, asked: tuple[str, ...]) -> None:
+    """Refuse a kind that neither this version nor the ledger knows: others may have recorded kinds of their own."""
+    strange = [word for word in asked if not any(story.below(kind, word) for kind in story.KINDS)]
+    if not strange:
+        return
+    known = story.KINDS | {judged.event.kind for _, judged in book.judged() if judged.event is not None}
+    families = {kind.partition(".")[0] for kind in known}
+    for word in strange:
+        if not any(story.below(kind, word) for kind in known):
+            there = f"{near.said(word, known | families)}all below one word: {', '.join(sorted(families))}"
+            raise BadInput(f"--kind {word}: no event is of such a kind ({there})")
+
+
+def _refuse_nodes(site: Site, book: Ledger, asked: str | None) -> None:
+    """Refuse nodes that neither the fleet nor an event names; the ledger knows those that left the fleet."""
+    strange = {name for name in _expand(asked) if name not in site.fleet.nodes} if asked else set[str]()
+    if not strange:
+        return
+    for _, judged in book.judged():
+        if judged.event is not None:
+            strange.difference_update(subject.removeprefix(story.NODE) for subject in judged.event.subjects)
+    if strange:
+        there = f"{near.said(min(strange), site.fleet.nodes)}the fleet has: {story.folded(site.fleet.nodes)}"
+        raise BadInput(
+            f"--nodes {asked}: the fleet has no {story.folded(sorted(strange))}, and no event names it ({there})"
+        )
 
 
 def _expand(nodes: str) -> list[str]:

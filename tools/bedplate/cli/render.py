@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from bedplate.cli.names import node_names
+from bedplate.cli.names import node_names, refuse_others
 from bedplate.cli.netboot import render_dhcp, render_netboot
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.decide.render import Rendering, manifest, manifest_sha256
@@ -47,7 +47,8 @@ def render_files(root: Path, environment: str, nodes: str | None, output: Path |
     site = open_site(root)
     lock = site.lock(environment)
     rendering = Rendering(lock, checkout.roles(), site.surroundings)
-    wanted = set(node_names(site, nodes)) if nodes else None
+    wanted = node_names(site, nodes) if nodes else None
+    refuse_others(site, wanted or [], environment, lock.kinds)
     chosen = [n for n in site.fleet.nodes_of(lock.kinds) if wanted is None or n.name in wanted]
     result = {}
     by_manifest: dict[str, list[str]] = {}

@@ -258,3 +258,21 @@ TELL: Mapping[str, Callable[[Body], str]] = {
     "drift.found": _drift,
     "drift.unknown": _drift,
 }
+# kinds without a telling of their own: their bodies are shown raw
+UNTOLD = frozenset({
+    "rollout.approved", "rollback.rehearsed", "node.examined", "node.replacing", "node.replaced", "node.ticket",
+    "node.repaired", "power.done", "delivery.signed",
+    *(f"checkpoint.{word}" for word in ("made", "matrix", "readable", "unreadable", "unknown")),
+    *(f"health.{word}" for word in
+      ("run", "judged", "changed", "drained", "returned", "left", "stopped", "resumed")),
+    *(f"netboot.{word}" for word in (
+        "armed", "disarmed", "asked", "fetched", "held", "seeded", "inventory", "stage", "uploaded", "phoned",
+        "finished", "confirmed", "refused",
+    )),
+})  # fmt: skip
+KINDS = frozenset(TELL) | UNTOLD  # every kind that this version records
+
+
+def below(kind: str, word: str) -> bool:
+    """Whether a kind is the one that a word names, or below it: node.failed is below node."""
+    return kind == word or kind.startswith(f"{word}.")
