@@ -196,12 +196,16 @@ def test_what_is_known_of_versions_speaks_until_a_matrix_does() -> None:
     old, new = locks(A=("0.18.2", "5"), B=("0.19.2", "e"))
     lines = list(decide.warnings({}, new, [old], all_changes()))
     assert len(lines) == 1
-    assert lines[0].startswith("if you promote B you cannot roll back to A: A cannot read the checkpoints of B: ")
+    assert lines[0].startswith(
+        "checkpoints: runs do not go on after a rollback from B to A: A cannot read the checkpoints of B: "
+    )
     assert "common.pt does not exist" in lines[0]
     assert "by their versions; see bedplate checkpoint convert" in lines[0]
     lines = list(decide.warnings({}, old, [new], all_changes()))  # the way back itself
     assert len(lines) == 1
-    assert lines[0].startswith("runs saved under B do not go on under A: A cannot read the checkpoints of B: ")
+    assert lines[0].startswith(
+        "checkpoints: runs saved under B do not go on under A: A cannot read the checkpoints of B: "
+    )
 
 
 def test_a_matrix_beats_what_is_known_of_versions() -> None:
@@ -212,7 +216,7 @@ def test_a_matrix_beats_what_is_known_of_versions() -> None:
     }
     assert list(decide.warnings(tried, new, [old], all_changes())) == [
         (
-            "runs saved under A do not go on under B: B cannot read the checkpoints of A: KeyError: te"
+            "checkpoints: runs saved under A do not go on under B: B cannot read the checkpoints of A: KeyError: te"
             " (event 7; see bedplate checkpoint convert)"
         )
     ]
@@ -222,9 +226,11 @@ def test_a_matrix_beats_what_is_known_of_versions() -> None:
 def test_what_nobody_knows_is_said_in_both_directions(version: str | None) -> None:
     old, new = locks(A=("0.19.2", "5"), B=(version, "e"))
     lines = list(decide.warnings({}, new, [old], all_changes()))
-    assert lines[0].startswith("whether you can roll back from B to A is not known: nothing was tried")
+    assert lines[0].startswith(
+        "checkpoints: whether runs go on after a rollback from B to A is not known: nothing was tried"
+    )
     assert lines[0].endswith("(run: bedplate checkpoint matrix B A)")
-    assert lines[1].startswith("whether runs saved under A go on under B is not known: nothing was tried")
+    assert lines[1].startswith("checkpoints: whether runs saved under A go on under B is not known: nothing was tried")
     assert lines[1].endswith("(run: bedplate checkpoint matrix A B)")
     assert len(lines) == 2
 
@@ -274,11 +280,11 @@ def test_a_plan_says_what_a_promotion_loses_before_anything_is_touched(
 
     monkeypatch.setattr("bedplate.cli.prospect.ready", checked)
     said = ran(site, "plan", "B").output
-    assert "if you promote B you cannot roll back to A: A cannot read the checkpoints of B: " in said
+    assert "checkpoints: runs do not go on after a rollback from B to A: A cannot read the checkpoints of B: " in said
     assert "by their versions" in said
     ran(site, "checkpoint", "matrix", "A", "B", *both(tmp_path))
     said = ran(site, "plan", "B").output
-    assert f"roll back to A: A cannot read the checkpoints of B: {COMMON_FILE}" in " ".join(said.split())
+    assert f"a rollback from B to A: A cannot read the checkpoints of B: {COMMON_FILE}" in " ".join(said.split())
     found = json.loads(ran(site, "plan", "B", "--json").output)["checkpoints"]
     assert len(found) == 1
 

@@ -2,16 +2,18 @@
 
 Invariants
 - What was tried counts; where nothing was, the known changes of both images' versions; where these are silent, unknown.
+- Nodes may have a way back all the same (decide/wayback.py): every warning says that it is about checkpoints.
 - Unknown is said, never left out. Environments of one image need no word.
 
 Example: B's image saves with Megatron Core 0.19.2, A's is 0.18.2, and A runs now. warnings(...) of a rollout to B:
-    if you promote B you cannot roll back to A: A cannot read the checkpoints of B: ... common.pt does not exist ...
+    checkpoints: runs do not go on after a rollback from B to A: A cannot read the checkpoints of B: ... common.pt ...
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bedplate.decide.brief import brief
 from bedplate.decide.checkpointchange import Change
 from bedplate.decide.checkpointreadable import by_files, stack_of
 from bedplate.decide.lockdoc import LockDocument
@@ -115,18 +117,17 @@ def warnings(
         if back is None or on is None:
             continue
         if back.answer is not Answer.YES:
-            lost = f"if you promote {target.name} you cannot roll back to {other.name}"
-            open_ = f"whether you can roll back from {target.name} to {other.name} is not known"
+            lost = f"checkpoints: runs do not go on after a rollback from {target.name} to {other.name}"
+            open_ = f"checkpoints: whether runs go on after a rollback from {target.name} to {other.name} is not known"
             yield _line(back, lost, open_, writer=target.name, reader=other.name)
         if on.answer is not Answer.YES:
-            lost = f"runs saved under {other.name} do not go on under {target.name}"
-            open_ = f"whether runs saved under {other.name} go on under {target.name} is not known"
+            lost = f"checkpoints: runs saved under {other.name} do not go on under {target.name}"
+            open_ = f"checkpoints: whether runs saved under {other.name} go on under {target.name} is not known"
             yield _line(on, lost, open_, writer=other.name, reader=target.name)
 
 
 def _line(pair: Pair, lost: str, open_: str, *, writer: str, reader: str) -> str:
-    why = "; ".join(pair.reasons)
-    why = why if len(why) <= WHY_SHOWN else f"{why[: why.rfind(' ', 0, WHY_SHOWN)]} …"
+    why = brief("; ".join(pair.reasons), WHY_SHOWN)
     if pair.answer is Answer.UNKNOWN:
         return f"{open_}: {why} (run: bedplate checkpoint matrix {writer} {reader})"
     source = f"event {pair.event}" if pair.event else "by their versions"
