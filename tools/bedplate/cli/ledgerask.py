@@ -10,6 +10,7 @@ import click
 from bedplate.cli import near
 from bedplate.cli.ledgernames import environments
 from bedplate.cli.output import json_option, print_json, print_table
+from bedplate.cli.whole import CUT
 from bedplate.decide.fold import Status
 from bedplate.decide.ledgerhistory import Change
 from bedplate.decide.ledgerquestions import chain_of, sentence
@@ -149,6 +150,8 @@ def explain(root: Path, node: str, *, as_json: bool) -> None:
     for event in chain:
         when = event.at[:19].replace("T", " ") + "Z"
         click.echo(f"{event.id:>8}  {when}  {story.printable(event.kind):<17}  {story.summary(event)}".rstrip())
+    if any(map(story.is_cut, chain)):
+        click.echo(CUT, err=True)
 
 
 @click.command

@@ -12,6 +12,7 @@ from bedplate.cli import near
 from bedplate.cli.ledgerask import moment_of
 from bedplate.cli.ledgernames import environments
 from bedplate.cli.output import json_option, print_json
+from bedplate.cli.whole import CUT
 from bedplate.decide.chain import Judged
 from bedplate.ledger import story
 from bedplate.ledger.store import Ledger
@@ -66,16 +67,20 @@ def log(
         if last is not None:
             chosen = deque(chosen, maxlen=last)
         damaged = shown = 0
+        cut = False
         documents = []
         for number, judged in chosen:
             shown += 1
             damaged += bool(judged.wrong)
+            cut = cut or (judged.event is not None and story.is_cut(judged.event))
             if as_json:
                 documents.append(_document(number, judged, names))
             else:
                 click.echo(_line(number, judged, names))
     if as_json:
         print_json(documents)
+    if cut and not as_json:
+        click.echo(CUT, err=True)
     if not shown:
         asked = [("--nodes", nodes), ("--env", env), *(("--kind", kind) for kind in kinds), ("--since", since)]
         filters = " ".join(f"{option} {word}" for option, word in asked if word)

@@ -2,7 +2,7 @@
 
 import datetime
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 import click
@@ -10,19 +10,28 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from bedplate.cli.whole import pointer
+from bedplate.decide.brief import brief, on_one_line
 from bedplate.decide.fold import BAD, NodeState, Status, World
 from bedplate.decide.forecast import seconds_left, span
 from bedplate.decide.plan import Batch, Plan
 from bedplate.model.nodes import fold as fold_names
 
-WHY_SHOWN = 200  # characters of a reason; all of it stands at the end
+WHY_SHOWN = 200  # characters of a reason; where all of it is follows it
 LOST = BAD - {Status.IN_DOUBT}  # while a rollout runs, a node in doubt is one that is being changed
 
 
 class Progress:
-    """follow() is called with the folded ledger while the rollout runs."""
+    """follow() is called with the folded ledger while the rollout runs.
 
-    def __init__(self, plan: Plan, *, history_s: float | None, soak_s: int, budget: int, quiet: bool) -> None:
+    events_of: the events that say why nodes are what they are, for texts that a line has no room for.
+    """
+
+    def __init__(
+        self, plan: Plan, *, history_s: float | None, soak_s: int, budget: int, quiet: bool,
+        events_of: Callable[[Mapping[str, NodeState]], Mapping[str, int]] = lambda _: {},
+    ) -> None:  # fmt: skip
+        self.events_of = events_of
         self.plan, self.history_s, self.soak_s, self.budget, self.quiet = plan, history_s, soak_s, budget, quiet
         self.live = Live(console=Console(), refresh_per_second=4) if sys.stdout.isatty() and not quiet else None
         self._said: dict[str, str] = {}
@@ -95,11 +104,13 @@ class Progress:
 
     def _lines(self, index: int, batch: Batch, states: Mapping[str, NodeState]) -> None:
         for name, state in states.items():
-            why = " ".join((state.why or "").split())[:WHY_SHOWN]
+            why = brief(state.why or "", WHY_SHOWN)
             word = str(state.status) + (f" at {state.step!r}: {why}" if why else "")
             if self._said.get(name) != word:
                 self._said[name] = word
                 shown = "begun" if state.status is Status.IN_DOUBT else word
+                if len(on_one_line(state.why or "")) > WHY_SHOWN:
+                    shown += pointer(self.events_of({name: state}).get(name))
                 click.echo(f"  batch {index + 1}/{len(self.plan.batches)} {batch.name}: {name}: {shown}")
 
     def table(self, states: Sequence[Mapping[str, NodeState]], now: datetime.datetime) -> Table:

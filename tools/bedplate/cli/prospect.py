@@ -9,6 +9,7 @@ from bedplate.act import checkpointmatrix
 from bedplate.act.rollout import Order, Readiness, plan_sha256, planned, ready
 from bedplate.act.wayback import way_back
 from bedplate.cli.output import print_table
+from bedplate.cli.running import Running, in_work, running
 from bedplate.decide.diff import differences
 from bedplate.decide.failednodes import promise
 from bedplate.decide.fold import BAD, World
@@ -38,6 +39,7 @@ class Prospect:
         self.duration_s = expected_duration_s(self.plan, self.batch_s, policy.soak_s)
         self.plan_sha256 = plan_sha256(self.readiness, self.plan)
         self._ways: list[WayBack] | None = None
+        self.running: Running | None = running(site)
 
     def changes(self) -> list[dict[str, object]]:
         """What differs between the environments that nodes leave and the target."""
@@ -86,9 +88,10 @@ class Prospect:
     def strays(self) -> list[str]:
         """Nodes that stopped on the way to an environment: a line for each, what they have of it is unknown."""
         lines = []
+        held = in_work(self.world, self.running, self.plan.nodes)
         for name in self.plan.nodes:
             state = self.world.state(name)
-            if state.status in BAD:
+            if state.status in BAD and name not in held:
                 target = self.world.names.get(state.target or "", state.target)
                 lines.append(f"{name}: {state.status} on its way to {target}: what it has of it is unknown, all is set")
         return lines
@@ -111,6 +114,7 @@ class Prospect:
             "health_asked_of": list(self.readiness.health),
             "reboots": self.reboots(),
             "ways_back": [way.as_dict() for way in self.ways_back()],
+            "running": self.running.said if self.running else None,
         }  # fmt: skip
 
     def _remarks(self) -> Iterator[str]:
@@ -122,15 +126,26 @@ class Prospect:
             yield from way.lines()
         yield from map(str, (*self.strays(), *self.readiness.findings, *self.checkpoints()))
 
+    def _heading(self) -> Iterator[str]:
+        """What runs already, what this is a plan of, and nodes that are not simply next."""
+        lock, plan, now = self.readiness.lock, self.plan, self.running
+        if now:
+            yield f"{now.said.removeprefix('another ')}; this plan is of now, and cannot be carried out before that"
+        yield f"Environment {lock.name} {lock.identity}"
+        if plan.at_target:
+            yield f"  run it already, left alone: {fold_names(plan.at_target)}"
+        held = in_work(self.world, now, plan.in_doubt)
+        if now and held:
+            yield f"  in work in rollout {now.number} now: {fold_names(held)}"
+        if doubtful := [name for name in plan.in_doubt if name not in held]:
+            yield f"  in doubt, done first: {fold_names(doubtful)}"
+        if plan.bad:
+            yield f"  failed before, done again: {fold_names(plan.bad)}"
+
     def show(self) -> None:
         lock, plan = self.readiness.lock, self.plan
-        click.echo(f"Environment {lock.name} {lock.identity}")
-        if plan.at_target:
-            click.echo(f"  run it already, left alone: {fold_names(plan.at_target)}")
-        if plan.in_doubt:
-            click.echo(f"  in doubt, done first: {fold_names(plan.in_doubt)}")
-        if plan.bad:
-            click.echo(f"  failed before, done again: {fold_names(plan.bad)}")
+        for line in self._heading():
+            click.echo(line)
         if not plan.batches:
             click.echo("  nothing to do")
             return

@@ -2,15 +2,15 @@
 
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from bedplate.act import checkpoint as checkpoints
-from bedplate.act import controllerlock
 from bedplate.act.playbook import Outcome, judge_end, run_rollout
 from bedplate.act.rollout import Order, next_for
 from bedplate.act.rollout import roles as roles_of
@@ -21,9 +21,11 @@ from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.cli.progress import Progress
 from bedplate.cli.prospect import Prospect
 from bedplate.cli.rehearsal import rehearse as rehearse_on_a_spare
+from bedplate.cli.running import running
+from bedplate.cli.whole import events_of
 from bedplate.decide.equality import Return, returns
 from bedplate.decide.failednodes import Step
-from bedplate.decide.fold import Status
+from bedplate.decide.fold import NodeState, Status
 from bedplate.decide.forecast import leaving, span
 from bedplate.decide.waves import in_waves
 from bedplate.ledger.store import Ledger
@@ -245,14 +247,9 @@ def _refuse_no_way_back(site: Site, name: str, nodes: str | None) -> None:
 
 def _refuse_busy(site: Site) -> None:
     """A plan made while a rollout runs would be of nodes in doubt, and could not be carried out."""
-    if site.fleet.example:
-        return  # refused with its own words
-    busy = controllerlock.holder(controllerlock.place(site))
-    if busy is None:
-        with Ledger.read(site.ledger_url) as ledger:
-            busy = controllerlock.elsewhere(ledger)
+    busy = running(site)  # the example site is refused with its own words
     if busy:
-        raise Busy(busy)
+        raise Busy(busy.said)
 
 
 def _previous(site: Site, nodes: str | None) -> str:
@@ -300,14 +297,20 @@ def _run(site: Site, order: Order, playbook: str, *, yes: bool, as_json: bool) -
     try:
         policy = prospect.readiness.policy
         progress = Progress(
-            prospect.plan, history_s=prospect.batch_s, soak_s=policy.soak_s, budget=policy.failure_budget, quiet=as_json
-        )
+            prospect.plan, history_s=prospect.batch_s, soak_s=policy.soak_s, budget=policy.failure_budget,
+            quiet=as_json, events_of=partial(_events_of, site),
+        )  # fmt: skip
         with _interruptible(), progress:
             return prospect, run_rollout(site, playbook, extra, limit, progress.follow)
     except KeyboardInterrupt:
         raise Interrupted(
             "interrupted: the batch in flight is in doubt (bedplate status); the same command goes on with it"
         ) from None
+
+
+def _events_of(site: Site, states: Mapping[str, NodeState]) -> dict[str, int]:
+    with Ledger.read(site.ledger_url) as ledger:
+        return events_of(ledger, states)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from bedplate.decide.brief import brief, on_one_line
 from bedplate.model.event import Event
 
 NODE, ENVIRONMENT = "node:", "environment:"
@@ -19,19 +20,25 @@ Body = Mapping[str, Any]
 
 def summary(event: Event) -> str:
     """What an event says, in one printable line."""
+    return printable(_told(event))
+
+
+def is_cut(event: Event) -> bool:
+    """Whether a summary leaves out some of what an event says."""
+    return len(on_one_line(_told(event))) > WIDTH
+
+
+def _told(event: Event) -> str:
     tell = TELL.get(event.kind, _raw)
     try:
-        text = tell(event.body)
+        return tell(event.body)
     except (KeyError, TypeError, ValueError, AttributeError):
-        text = _raw(event.body)
-    return printable(text)
+        return _raw(event.body)
 
 
 def printable(text: str, width: int = WIDTH) -> str:
-    """Text on one line, without what would steer a terminal, cut at width."""
-    line = "".join(letter if letter.isprintable() else " " for letter in text)
-    line = " ".join(line.split())
-    return line if len(line) <= width else line[: width - 1] + "…"
+    """Text on one line, without what would steer a terminal; of a longer one its front and its end."""
+    return brief(text, width)
 
 
 def subjects(event: Event, *, environment_name: str | None = None) -> str:
