@@ -215,7 +215,7 @@ def test_a_way_back_without_a_name_goes_to_what_nodes_ran_and_not_to_what_they_f
 
     everyone = ("n1", "n2", "n3", "n4")
     assert previous(base().changed(1, A, *everyone).changed(2, B, *everyone)) == "A"
-    # after a way back, the way back is forward again
+    # a rollout to A is a change like any other: what nodes ran before it is B
     assert previous(base().changed(1, A, *everyone).changed(2, B, *everyone).changed(3, A, *everyone)) == "B"
     # three, and the last is left for the one before it, not for the first
     assert previous(base().changed(1, A, *everyone).changed(2, B, *everyone).changed(3, C, *everyone)) == "B"
@@ -230,6 +230,36 @@ def test_a_way_back_without_a_name_goes_to_what_nodes_ran_and_not_to_what_they_f
     assert previous(base().changed(1, A, *everyone).changed(2, B, *everyone).changed(3, B, *everyone)) == "A"
     with pytest.raises(Refused, match="no node ran another environment before"):
         previous(base().changed(1, A, *everyone))
+
+
+BACK = ["/opt/venv/bin/ansible-playbook", "-i", "fleet.yml", "playbooks/rollback.yml", "-e", "{}"]
+
+
+def rolled_back(story: Story, number: int, to: str, *nodes: str) -> Story:
+    story.started(number, to, command=BACK).of(number, "batch.admitted", to, *nodes, batch=0, name="rest")
+    for node in nodes:
+        story.of(number, "node.verified", to, node, verdict="PASS", facts={}, why="")
+        story.of(number, "node.done", to, node, manifest_sha256=to)
+    return story.of(number, "rollout.ended", to)
+
+
+def test_a_way_back_without_a_name_never_goes_forward(site: Site) -> None:
+    everyone = ("n1", "n2", "n3", "n4")
+    told = Story().resolved(A).resolved(B).changed(1, A, *everyone).changed(2, B, *everyone)
+    record(site, rolled_back(told, 3, A, "n1", "n2"))
+    said = r"rollback without ENV: n\[1-2\]: rolled back already \(rollout 3\); .* is B, .*bedplate rollout B;"
+    with pytest.raises(Refused, match=said):
+        rollout_command._previous(site, "n[1-2]")
+    with pytest.raises(Refused, match=r"n1: rolled back already"):
+        rollout_command._previous(site, "n1")
+    assert rollout_command._previous(site, "n[3-4]") == "A", "these are at B, and A is behind them"
+    # converged once more by a rollout, they are where the rollback brought them all the same
+    record(site, Story().changed(4, A, "n1"))
+    with pytest.raises(Refused, match=r"n1: rolled back already \(rollout 3\)"):
+        rollout_command._previous(site, "n1")
+    # forward again on purpose: now the way back is a way back
+    record(site, Story().changed(5, B, "n1"))
+    assert rollout_command._previous(site, "n1") == "A"
 
 
 def test_a_way_back_forgets_nothing_of_what_it_left(site: Site) -> None:

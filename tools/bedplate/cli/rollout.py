@@ -16,6 +16,7 @@ from bedplate.act.rollout import Order, next_for
 from bedplate.act.rollout import roles as roles_of
 from bedplate.act.wayback import way_back
 from bedplate.cli.failednodes import Amended, Interrupted, amend_all
+from bedplate.cli.forward import refuse_forward
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.cli.progress import Progress
@@ -193,9 +194,10 @@ def rollback(
 ) -> None:
     """Bring nodes back to an earlier environment, and prove it.
 
-    Without ENV: the one that most of the nodes ran before. Before anything is touched: the lock is the recorded
-    one, templates render to it, the archive has every package and the registry the image. Afterwards packages,
-    files and image of every node are compared by hash with its last verification under ENV.
+    Without ENV: the one that most of the nodes ran before; refused where their last change was a rollback itself.
+    Before anything is touched: the lock is the recorded one, templates render to it, the archive has every package and
+    the registry the image. Afterwards packages, files and image of every node are compared by hash with its last
+    verification under ENV.
     With --checkpoint nothing begins unless ENV reads it (bedplate checkpoint readable), on what is known or was tried.
     With --rehearse it is tried on a spare, which then gets back what it ran; plans say when that was last proven.
     Exit code 5: a node runs ENV, but is not what it was.
@@ -255,18 +257,22 @@ def _refuse_busy(site: Site) -> None:
 def _previous(site: Site, nodes: str | None) -> str:
     world = read_world(site)
     names = node_names(site, nodes) if nodes else list(site.fleet.nodes)
-    before = []
+    before: dict[str, str | None] = {}
+    arrived = []
     for name in names:
         state = world.state(name)
         # A node that failed on its way to another environment goes back to the one it ran.
         on_the_way = state.status is not Status.VERIFIED and state.target != state.runs
-        before.append(state.runs if on_the_way else state.previous)
-    found = leaving(before, "")
+        before[name] = state.runs if on_the_way else state.previous
+        arrived += [] if on_the_way else [name]
+    found = leaving(before.values(), "")
     if not found:
         raise Refused(
             "no node ran another environment before: nothing to roll back to (name one: bedplate rollback ENV)"
         )
-    return world.names[found[0]]
+    to = world.names[found[0]]
+    refuse_forward(site, world, [name for name in arrived if before[name] == found[0]], to)
+    return to
 
 
 def _run(site: Site, order: Order, playbook: str, *, yes: bool, as_json: bool) -> tuple[Prospect, Outcome | None]:
