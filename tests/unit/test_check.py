@@ -224,11 +224,21 @@ def test_the_summary_has_a_line_for_each_file(site: Path) -> None:
     lines = run(site).output.splitlines()
     assert [line.split(": ")[0] for line in lines] == [
         "site/fleet.yml", "site/nodes.csv", "site/models/lab-controller.yml", "site/models/lab-gpu8.yml",
-        "site/images/a/image.yml", "site/environments/A.yml", "site/environments/A.lock.json",
+        "site/images/a/image.yml", "site/environments/A.yml", "site/environments/A.lock.json", "site/known_hosts",
         "unknown", "unknown", "A",  # which CUDA the image holds, and which NVSwitches the model has
     ]  # fmt: skip
     assert "stand-in: Lab, 8 NVIDIA B200, 2 NICs" in lines[3]
     assert "for gpu (8 nodes); 6 layers managed, 6 not; 3 packages asked for; locked" in lines[5]
+
+
+def test_a_site_without_host_keys_is_told_and_is_no_fault(site: Path) -> None:
+    result = run(site)
+    assert result.exit_code == 0
+    (said,) = [line for line in result.output.splitlines() if line.startswith("site/known_hosts: missing: ")]
+    assert "ssh.known_hosts, site/fleet.yml:4," in said
+    assert "ssh-keyscan -t ed25519 ADDRESS >> site/known_hosts" in said
+    (site / "known_hosts").touch()
+    assert "known_hosts" not in run(site).output
 
 
 def plant_ten(site: Path) -> None:

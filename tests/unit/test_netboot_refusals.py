@@ -22,7 +22,7 @@ from bedplate.cli.netboot import netboot
 from bedplate.decide.netboot import protocol
 from bedplate.decide.netboot.protocol import KINDS, Install, Phase, fold_installs
 from bedplate.decide.netboot.tftplog import sent
-from bedplate.model.event import Event
+from bedplate.model.event import Draft, Event
 from bedplate.model.faults import BedplateError, Refused
 from bedplate.sources import checkout
 from unit.autoinstall_sample import KEY
@@ -468,3 +468,22 @@ def test_a_machine_in_the_middle_of_its_installation_is_not_armed_again(
         "netboot arm: being installed now: gpu001 (wait, or: bedplate netboot disarm --nodes NODESET)"
     )
     assert (place.token("gpu001"), place.phase("gpu001")) == (before, Phase.SEEDED)
+
+
+def test_status_lists_what_was_armed_and_a_rollout_arms_nothing(place: Place) -> None:
+    place.arm("gpu001")
+    place.ledger.append(Draft("node.done", ("node:gpu002",), {}, "sha256:" + "a" * 64))
+
+    def listed(*words: str) -> list[list[str]]:
+        said = CliRunner().invoke(netboot, ["status", *words], obj=place.site.root, catch_exceptions=False).output
+        return [line.split("\t")[:2] for line in said.splitlines()[1:]]
+
+    assert listed() == [["gpu001", "armed"]]
+    assert listed("--nodes", "gpu[001-003]") == [["gpu001", "armed"], ["gpu002", "not armed"], ["gpu003", "not armed"]]
+
+
+def test_waiting_for_a_node_that_is_not_armed_says_how_to_arm_it(place: Place) -> None:
+    done = CliRunner().invoke(netboot, ["wait", "--nodes", "gpu003"], obj=place.site.root)
+    assert str(done.exception) == (
+        "not installed:\n  gpu003: not armed: arm it: bedplate netboot arm ENV --nodes gpu003 --approved-by NAME"
+    )

@@ -503,6 +503,17 @@ def test_a_directory_of_somebody_else_is_left_alone(site: Path, tmp_path: Path) 
     assert (tmp_path / "out/thesis.tex").read_text() == "x"
 
 
+def test_what_is_wrong_with_vault_key_and_nodes_is_told_at_once(site: Path) -> None:
+    (site / "vault.yml").unlink()
+    fault = run(site, "--nodes", "gpu001,svc1").exception
+    assert isinstance(fault, BadInput)
+    assert [Path(each.file).name for each in fault.faults] == ["nodes.csv", "vault.yml"], str(fault)
+    (site / "keys/archive.asc").unlink()
+    fault = run(site).exception
+    assert isinstance(fault, BadInput)
+    assert [Path(each.file).name for each in fault.faults] == ["archive.asc", "vault.yml"], str(fault)
+
+
 @pytest.mark.slow
 def test_a_vault_that_is_not_encrypted_or_not_opened_is_bad_input(site: Path) -> None:
     (site.parent / "password").write_text("wrong\n")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from bedplate.cli.hostkeys import missing
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.decide.check import askable, check_site, rule_findings, summary
@@ -65,6 +66,7 @@ def _check(site: Site, *, online: bool, as_json: bool) -> int:
             answers[name] = f"{len(found)} missing" if found else "all there"
             faults += found
     outcome = BadInput(faults)
+    keys = None if contents.fleet is None or contents.fleet.example else missing(site)
     if as_json:
         print_json(
             {
@@ -73,12 +75,15 @@ def _check(site: Site, *, online: bool, as_json: bool) -> int:
                 "locked": {name: name in contents.locks for name in contents.environments},
                 "online": answers,
                 "rules": [finding.as_dict() for finding in findings],
+                "host_keys": None if keys is None else keys.as_dict(),
                 "faults": [fault.as_dict() for fault in outcome.faults],
             }
         )
         return outcome.exit_code if faults else 0
     for file, text in summary(contents):
         click.echo(f"{file}: {text}")
+    if keys:  # no fault: before the first machine is installed there are none
+        click.echo(str(keys))
     for finding in findings:
         if not finding.refuses:
             click.echo(str(finding))

@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from bedplate.cli.hostkeys import refuse_missing
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.ledger.store import Ledger
@@ -71,11 +72,12 @@ def gather(
     """Ask nodes and record what came of each, also of those that answered before an interrupt.
 
     Raises:
-        BadInput: there is nobody to ask.
+        BadInput: there is nobody to ask, or the site has no host keys to know them by.
     """
     if not names:
         raise BadInput("no nodes: nothing to collect")
     site.refuse_example("collect facts")
+    refuse_missing(site)
     found: list[Collected] = []
     events: dict[str, Event] = {}
     # Opened first: a ledger that cannot be written is no reason to ask 660 nodes.

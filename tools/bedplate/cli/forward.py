@@ -31,8 +31,8 @@ def refuse_forward(site: Site, world: World, names: Sequence[str], to: str) -> N
         by = ", ".join(map(str, sorted(set(returned.values()))))
         raise Refused(
             f"rollback without ENV: {fold_names(returned)}: rolled back already (rollout {by}); what they ran"
-            f" before that is {to}, and to go there is to go forward (if that is meant: bedplate rollout {to}; to go further back,"
-            " name it: bedplate rollback ENV)"
+            f" before that is {to}, and to go there is to go forward (if that is meant: bedplate rollout {to};"
+            " to go further back, name it: bedplate rollback ENV)"
         )
 
 

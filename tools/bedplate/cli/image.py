@@ -15,6 +15,7 @@ from bedplate.act.image.waiting import WAIT_S
 from bedplate.act.importers import IMPORTERS
 from bedplate.cli import place
 from bedplate.cli.output import json_option, print_json, print_table
+from bedplate.cli.uvprogram import put_on_path
 from bedplate.decide.buildrecord import Beside, BuildRecord, Source, Stage
 from bedplate.decide.images import lint as lints
 from bedplate.decide.images import uri as names
@@ -354,6 +355,7 @@ def add_package(root: Path, specs: tuple[str, ...], place: str | None, writes: b
       bedplate image add-package einops --write
     """
     folder = _folder(root, place) if place else checkouts.root() / "images/training"
+    put_on_path()
     found = uv.trial(folder, definition.definition_in(folder, shown=shown(folder)), specs, shown=shown(folder))
     if writes and not found.replaced:
         uv.write(folder, found, shown=shown(folder))

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -182,6 +183,11 @@ class _AfterDashes(click.Command):
             where = args.index("--")
             ctx.meta["command"] = args[where + 1 :]
             args = args[:where]
+        elif not ctx.resilient_parsing and len(words := [w for w in args if not w.startswith("-")]) > 1:
+            command = shlex.join(args[args.index(words[1]) :])
+            raise click.UsageError(
+                f"a command for the host stands behind --: bedplate lab shell {words[0]} -- {command}", ctx=ctx
+            )
         return super().parse_args(ctx, args)
 
 

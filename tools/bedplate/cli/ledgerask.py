@@ -24,6 +24,10 @@ from bedplate.sources.ledgeraddress import ledger_address
 
 AGO = re.compile(r"(\d+)([smhdw])")
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+FORMS = (
+    "write: 2026-11-02, 2026-11-02T09:00 or 2026-11-02T09:00:30, which are UTC; 2026-11-02T09:00+01:00; or how long"
+    " ago: 30s, 45m, 2h, 3d, 1w"
+)
 STEPS_READ = 50_000  # events of a change that are looked through for a node's steps
 PLAIN = re.compile(r"[a-z0-9-]+(,[a-z0-9-]+)*")  # a host list that needs no library
 
@@ -37,7 +41,7 @@ def moment_of(said: str, option: str) -> str:
             moment = datetime.fromisoformat(said)
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError) as fault:
-        raise BadInput(f"{option} {said}: {fault} (write: 2026-11-02, 2026-11-02T09:00, 2h or 3d)") from fault
+        raise BadInput(f"{option} {said}: no time ({FORMS})") from fault
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -49,7 +53,8 @@ def moment_of(said: str, option: str) -> str:
 def at(root: Path, time: str, *, nodes: str | None, as_json: bool) -> None:
     """Say which environment each node ran at a time.
 
-    TIME is UTC without a zone; 3d is three days ago. The order of events counts, their times only find the place.
+    TIME: 2026-11-02, 2026-11-02T09:00 (UTC without a zone), or how long ago: 30s, 45m, 2h, 3d, 1w.
+    The order of events counts, their times only find the place.
 
     \b
     Example:

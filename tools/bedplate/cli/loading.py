@@ -28,6 +28,14 @@ class Loading(click.Group):
         except BrokenPipeError as fault:
             raise PipeBroken from fault
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as fault:  # click knows only commands that are loaded already
+            raise click.NoSuchCommand(fault.command_name, possibilities=self.modules, ctx=ctx) from None
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(self.modules)
 

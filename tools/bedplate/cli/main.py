@@ -10,6 +10,7 @@ from typing import NoReturn
 import click
 
 from bedplate import __version__
+from bedplate.cli.advice import advised
 from bedplate.cli.loading import Loading, PipeBroken
 from bedplate.model.faults import BadInput, BedplateError
 
@@ -76,7 +77,7 @@ def main() -> None:
         click.echo(f"bedplate: {fault}", err=True)
         sys.exit(fault.exit_code)
     except click.ClickException as fault:
-        fault.show()
+        advised(fault).show()
         sys.exit(2)
     except click.Abort:
         click.echo("bedplate: aborted", err=True)

@@ -6,8 +6,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
 from bedplate.cli.vault import vault_option
 from bedplate.decide.autoinstall.lint import lint
+from bedplate.decide.fold import node_names as event_nodes
 from bedplate.decide.netboot.protocol import KINDS, Install, Phase, fold_installs, lasted, stamp, stuck
 from bedplate.decide.netboot.recipe import COMMON_FILES, NODE_FILES, Recipe, dhcp
 from bedplate.ledger.store import Ledger
@@ -33,6 +35,7 @@ from bedplate.sources.trees import write_tree
 from bedplate.sources.vault import netboot_secrets
 
 MANIFEST = "manifest.json"
+NO_SECRETS = Secrets("!", ())  # in the place of a vault that cannot be read: a locked password, and no key
 
 
 @click.command("netboot")
@@ -54,7 +57,8 @@ def render_netboot(
     """Render what installs nodes over the network, from a lock and the fleet.
 
     Seeds, GRUB and iPXE files per node; DHCP and boot menus of the boot server. Every file passes the lint, or
-    nothing is written. Same input, same bytes; the one-time token is put in when a node is armed.
+    nothing is written; what is wrong with vault, key, models and fleet is told at once. Same input, same bytes; the
+    one-time token is put in when a node is armed.
 
     \b
     Example:
@@ -62,7 +66,7 @@ def render_netboot(
     """
     site = open_site(root)
     wanted = node_names(site, nodes) if nodes else None
-    files, index = rendered(site, environment, wanted, netboot_secrets(site.root, vault_password_file))
+    files, index = rendered(site, environment, wanted, vault_password_file)
     refuse_faulty(files)
     manifest = {name: sha256(data) for name, data in files.items()}
     digest = identity(manifest)
@@ -105,7 +109,7 @@ def render_dhcp(root: Path, *, as_json: bool) -> None:
 
 
 def rendered(
-    site: Site, environment: str, wanted: list[str] | None, secrets: Secrets
+    site: Site, environment: str, wanted: list[str] | None, vault_password_file: Path | None
 ) -> tuple[dict[str, bytes], dict[str, Any]]:
     """Every file by its path below the directory, and the index of the nodes.
 
@@ -113,10 +117,28 @@ def rendered(
         BadInput: something of it cannot be installed; every fault.
     """
     lock = site.lock(environment)
-    models = {kind.model: site.model(kind.model) for kind in site.fleet.kinds.values()}
-    key = _key(site, environment)
-    recipe = Recipe(lock, site.fleet, models, key=key, secrets=secrets, sources=checkout.autoinstall())
-    nodes = recipe.nodes(wanted)
+    faults: list[Fault] = []
+
+    def read[T](reader: Callable[[], T]) -> T | None:
+        try:
+            return reader()
+        except BadInput as fault:
+            if not fault.faults:
+                raise
+            faults.extend(fault.faults)
+            return None
+
+    models = read(lambda: {kind.model: site.model(kind.model) for kind in site.fleet.kinds.values()})
+    key = read(lambda: _key(site, environment))
+    secrets = read(lambda: netboot_secrets(site.root, vault_password_file))
+    found = None
+    if models is not None and key is not None:
+        # Without a vault nothing is rendered, but what else is wrong is said with it.
+        made = partial(Recipe, lock, site.fleet, models, key=key, sources=checkout.autoinstall())
+        found = read(lambda: (recipe := made(secrets=secrets or NO_SECRETS), recipe.nodes(wanted)))
+    if faults or found is None:
+        raise BadInput(faults)
+    recipe, nodes = found
     files = {name: text.encode() for name, text in recipe.common().items()}
     for node in nodes:
         files |= {f"nodes/{node.name}/{name}": text.encode() for name, text in recipe.files(node).items()}
@@ -194,7 +216,7 @@ def arm_command(
     """
     site = open_site(root)
     site.refuse_example("netboot arm")
-    files, index = rendered(site, environment, node_names(site, nodes), netboot_secrets(site.root, vault_password_file))
+    files, index = rendered(site, environment, node_names(site, nodes), vault_password_file)
     refuse_faulty(files)
     assert site.fleet.netboot is not None  # noqa: S101  what is rendered has it
     if faults := file_faults(folder, site.fleet.netboot):
@@ -297,11 +319,15 @@ def status_command(root: Path, nodes: str | None, *, watch: bool, as_json: bool)
       bedplate netboot status --nodes gpu[001-020]
     """
     site = open_site(root)
-    wanted = set(node_names(site, nodes)) if nodes else None
+    wanted = node_names(site, nodes) if nodes else None
     while True:
         with Ledger.read(site.ledger_url) as ledger:
-            installs = fold_installs(ledger.events(kinds=KINDS))
-        shown_ = {name: each for name, each in installs.items() if wanted is None or name in wanted}
+            events = list(ledger.events(kinds=KINDS))
+        installs = fold_installs(events)
+        # A rollout or a verification of a node is of the last steps of an installation, and makes none.
+        armed = {name for event in events if event.kind == ARMED for name in event_nodes(event)}
+        listed = [name for name in installs if name in armed] if wanted is None else wanted
+        shown_ = {name: installs.get(name, Install()) for name in listed}
         if as_json:
             print_json({name: dataclasses.asdict(each) for name, each in shown_.items()})
         else:
@@ -369,10 +395,18 @@ def wait_command(root: Path, nodes: str, timeout_s: float, *, as_json: bool) -> 
     if as_json:
         print_json({name: dataclasses.asdict(each) for name, each in now.items()})
     if lost:
-        said = [f"{name}: {each.phase}: {why.get(name) or each.why or each.stage or ''}" for name, each in lost.items()]
+        said = [f"{name}: {each.phase}: {why.get(name) or _reason(name, each)}" for name, each in lost.items()]
         raise NodesFailed("not installed:\n  " + "\n  ".join(said))
     if not as_json:
         click.echo(f"installed, host keys confirmed: {fold_names(names)}")
+
+
+def _reason(name: str, each: Install) -> str:
+    arming = f"arm it: bedplate netboot arm ENV --nodes {name} --approved-by NAME"
+    known = each.why or each.stage or ""
+    if each.phase is not Phase.IDLE:
+        return known
+    return f"{known} ({arming})" if known else arming
 
 
 @netboot.command("logs")
@@ -429,6 +463,7 @@ def _reports(place: Path) -> list[dict[str, Any]]:
 
 
 WATCH_S = 2.0
+ARMED = "netboot.armed"
 _THERE = frozenset({Phase.CONFIRMED, Phase.CONVERGED, Phase.VERIFIED})
 _LOST = frozenset({Phase.IDLE, Phase.STOPPED, Phase.FAILED, Phase.HELD, Phase.BROKEN})
 _BUSY = frozenset({Phase.SEEDED, Phase.CHECKED, Phase.INSTALLING})
