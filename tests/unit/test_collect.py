@@ -151,7 +151,7 @@ def test_a_node_that_the_fleet_does_not_have_is_refused_by_name(nodes: Fleet) ->
     result = CliRunner().invoke(collect, ["n[3-4]"], obj=nodes.root)
     assert isinstance(result.exception, BadInput)
     assert str(result.exception).startswith("NODESET n[3-4]: ")
-    assert str(result.exception).endswith("has no n4")
+    assert "fleet.yml has no n4 (nearest: n3" in str(result.exception)
 
 
 def test_images_are_hashed_on_request(nodes: Fleet) -> None:
