@@ -134,6 +134,8 @@ def test_a_bad_verification_after_a_rollout_is_not_told_as_its_failure(site: Sit
     assert " found it failed: no driver" in last
     assert last.endswith("the end (all of it: bedplate ledger show 7)")
     assert "since" not in last
+    record(site, Story().verified("n1", B, "FAIL", why="a question that somebody asked"))
+    assert row(site, "n1")[-1] == last
 
 
 def test_one_before_the_end_of_the_rollout_is_told_as_such(site: Site) -> None:
@@ -141,6 +143,8 @@ def test_one_before_the_end_of_the_rollout_is_told_as_such(site: Site) -> None:
     story.events.pop()  # the rollout goes on: its soak asks again
     record(site, story.verified("n1", A, "FAIL", why="no driver"))
     assert "changed in rollout 5 to A; a verification after its change, at 20" in row(site, "n1")[-1]
+    record(site, Story().of(5, "rollout.ended", A))
+    assert "a verification after its change, at 20" in row(site, "n1")[-1], "the end of the rollout came later"
 
 
 # --- who has a node in hand -----------------------------------------------------------------------
