@@ -83,7 +83,15 @@ def test_words_of_roles_of_the_wiring_of_ansible_and_of_the_site_are_taken(
     variables.mkdir(parents=True)
     (variables / "own.yml").write_text('rack_word: 1  # for nodes\nansible_port: "{{ port_word | default(22) }}"\n')
     # kernel_held: an option of a role alone; slurm_munge_key: of the wiring
-    for name in ("target", "kernel_held", "slurm_munge_key", "ansible_port", "bedplate_x", "rack_word", "port_word"):
+    for name in (
+        "target",
+        "kernel_held",
+        "slurm_munge_key",
+        "ansible_port",
+        "rack_word",
+        "port_word",
+        "bedplate_reboot_timeout_s",
+    ):
         refuse_unread({name: "x"}, WORDS, "a rollout")
     with pytest.raises(Refused, match="-e nodes"):
         refuse_unread({"nodes": "x"}, WORDS, "a rollout")
@@ -94,6 +102,7 @@ def test_words_of_roles_of_the_wiring_of_ansible_and_of_the_site_are_taken(
     [
         ("failure_bugdet", "0", ' (did you mean "failure_budget"?)'),
         ("kernel_hold", "x", ' (did you mean "kernel_held"?)'),
+        ("bedplate_reboot_timeout", "9", ' (did you mean "bedplate_reboot_timeout_s"?)'), ("bedplate_plan", "{}", ""),
         ("nodes", "a b;c", " (did you mean --limit n1,n2 ?)"), ("check", "true", " (did you mean --check ?)"),
         ("zzz", "x", ""),
     ],

@@ -24,7 +24,7 @@ from bedplate.model.nodes import expand
 from bedplate.sources import checkout
 
 LISTING = ("listhosts", "listtasks", "listtags")
-OPEN = ("ansible_", "bedplate_")  # Ansible's own, and those of the wiring and the steps
+OPEN = "ansible_"  # Ansible's own
 OF_A_VERIFICATION = frozenset({"target"})
 # What the commands of Bedplate and other playbooks call what is called otherwise here.
 OTHERWISE = {
