@@ -28,6 +28,7 @@ from bedplate.model.event import Draft, Event
 from bedplate.model.faults import BadInput, Refused
 from bedplate.model.policy import Policy
 from bedplate.model.window import parse_window
+from bedplate.sources import checkout
 from bedplate.sources.site import Site, open_site
 from unit.fleet_sample import nodes
 from unit.lock_sample import document, set_at
@@ -243,6 +244,29 @@ def test_batches_wait_for_a_named_persons_word_which_is_recorded_and_lasts(
     with Ledger.read(site.ledger_url) as ledger:
         [word] = ledger.events(kinds=["rollout.approved"])
     assert dict(word.body) == {"approved_by": "Maria", "reason": "seen", "batch": "rest"}
+
+
+def test_a_checkout_that_is_changed_while_a_rollout_runs_begins_no_batch(
+    sim: Simulation, opened: Callable[..., Session], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("roles/kernel/tasks", "roles/kernel/__pycache__", "playbooks/steps"):
+        (tmp_path / name).mkdir(parents=True)
+    tasks = tmp_path / "roles/kernel/tasks/main.yml"
+    tasks.write_text("[]\n")
+    session = opened(sim.site)
+    monkeypatch.setenv("BEDPLATE_CHECKOUT", str(tmp_path))
+    session.followed_sha256 = checkout.followed_sha256()
+    finish(session)
+    (tmp_path / "roles/kernel/__pycache__/x.pyc").write_bytes(b"x")
+    finish(session)
+    tasks.write_text("- name: Another\n")
+    session.next_batch()
+    session.to_soak()
+    session.judge()
+    assert session.verdict
+    assert not session.verdict.go
+    assert session.verdict.reason.startswith(f"playbooks, roles or checks of {tmp_path} were changed")
+    assert session.world().rollouts[session.number].outcome == "stopped"
 
 
 def test_the_batch_before_is_asked_once_more_after_its_soak_and_counts(

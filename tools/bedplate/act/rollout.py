@@ -306,6 +306,7 @@ class Session:
         self.plan = planned(self.readiness, self._world, recheck=order.recheck or order.reinstall)
         self._refuse_other_plan()
         self.proven = self._proven()
+        self.followed_sha256 = checkout.followed_sha256()
         self.number = max(self._world.rollouts, default=0) + 1
         self.batch = -1
         self.gates = 0
@@ -415,7 +416,7 @@ class Session:
         states = self.states()
         verdict = judge(self.plan, self.batch, states, self.readiness.policy.failure_budget, entering=entering)
         if verdict.go and entering and not self.dry:
-            verdict = replace(verdict, reason=self._why_not_now())
+            verdict = replace(verdict, reason=self._other_recipe() or self._why_not_now())
         nodes = verdict.nodes
         if verdict.go and entering:
             name = self.plan.batches[self.batch].name
@@ -427,6 +428,15 @@ class Session:
             self.ledger.append(self._stop(self.batch, verdict.reason), *([held] if untouched else []))
         self.gates += 1
         self.verdict = verdict
+
+    def _other_recipe(self) -> str:
+        """Why no further batch begins where the checkout is another one by now: Ansible reads it batch by batch."""
+        if checkout.followed_sha256() == self.followed_sha256:
+            return ""
+        return (
+            f"playbooks, roles or checks of {checkout.root()} were changed while it runs (git pull, an editor):"
+            " its nodes would be of two recipes; put them back, or call the same command anew with what is there now"
+        )
 
     def _why_not_now(self) -> str:
         return why_not_now(

@@ -1,5 +1,6 @@
 """Checkouts of git: the one that this command comes from, with the files of its roles; the commits of others."""
 
+import hashlib
 import os
 from collections.abc import Mapping
 from functools import cache
@@ -41,6 +42,22 @@ def autoinstall() -> dict[str, bytes]:
     place = root()
     found = [*place.glob("autoinstall/templates/*.j2"), place / "autoinstall/node.py"]
     return {path.relative_to(place).as_posix(): path.read_bytes() for path in sorted(found)}
+
+
+READ_BATCH_BY_BATCH = ("playbooks", "roles", "tests/node")  # by Ansible, and by the verification of nodes
+
+
+def followed_sha256() -> str:
+    """What a rollout follows while it runs, as one hash: other after a `git pull`, or the save of an editor.
+
+    Not kept: every batch asks anew.
+    """
+    place, digest = root(), hashlib.sha256()
+    for path in sorted(path for name in READ_BATCH_BY_BATCH for path in (place / name).rglob("*")):
+        if "__pycache__" not in path.parts and path.is_file():
+            found = hashlib.sha256(path.read_bytes()).hexdigest()
+            digest.update(f"{found}  {path.relative_to(place).as_posix()}\n".encode())
+    return f"sha256:{digest.hexdigest()}"
 
 
 @cache
