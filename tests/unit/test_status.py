@@ -138,6 +138,16 @@ def test_a_bad_verification_after_a_rollout_is_not_told_as_its_failure(site: Sit
     assert row(site, "n1")[-1] == last
 
 
+def test_a_node_that_is_well_again_and_still_drained_is_told_so(site: Site) -> None:
+    record(site, Story().resolved(A).changed(5, A, "n1").verified("n1", A, "FAIL", why="x", drained=True))
+    assert row(site, "n1")[3] == "failed"
+    record(site, Story().verified("n1", A))
+    assert row(site, "n1")[3] == "verified, drained"
+    assert json.loads(said(site, "status", "--json"))["nodes"]["n1"]["drained"] is True
+    record(site, Story().changed(6, A, "n1"))
+    assert row(site, "n1")[3] == "verified"
+
+
 def test_one_before_the_end_of_the_rollout_is_told_as_such(site: Site) -> None:
     story = Story().resolved(A).changed(5, A, "n1")
     story.events.pop()  # the rollout goes on: its soak asks again

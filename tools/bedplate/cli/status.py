@@ -81,7 +81,10 @@ def _whole(site: Site, states: Mapping[str, NodeState]) -> dict[str, int]:
 
 
 def _status(state: NodeState, now: Running | None) -> str:
-    return "in work" if now and now.has_in_work(state) else str(state.status)
+    if now and now.has_in_work(state):
+        return "in work"
+    # A bad node is expected to be drained; one that is well by now and still is, waits for a rollout to give it back.
+    return str(state.status) + (", drained" if state.drained and state.status not in BAD else "")
 
 
 def _row(site: Site, world: World, name: str, now: Running | None, whole: Mapping[str, int]) -> tuple[str, ...]:
@@ -117,6 +120,6 @@ def _document(world: World, state: NodeState, now: Running | None) -> dict[str, 
         "status": str(state.status), "in_work": bool(now and now.has_in_work(state)),
         "runs": state.runs, "environment": world.names.get(state.runs or ""),
         "previous": state.previous, "target": state.target, "rollout": state.rollout, "step": state.step,
-        "why": state.why, "at": state.at, "verified_at": state.verified_at, "facts": dict(state.facts),
-        "manifest_sha256": state.manifest_sha256,
+        "why": state.why, "drained": state.drained, "at": state.at, "verified_at": state.verified_at,
+        "facts": dict(state.facts), "manifest_sha256": state.manifest_sha256,
     }  # fmt: skip
