@@ -25,6 +25,7 @@ from bedplate.sources.site import Site
 
 LOCK_FILE = "rollout.lock"
 LEDGER_FILE = "ledger.sqlite3"  # whose lock has no name of its own
+ABOUT_TO_BEGIN = "another rollout is about to begin on another controller"
 LOOK_S = 0.5  # far longer than `bedplate status` holds the lock to see whether it is free
 
 
@@ -36,6 +37,11 @@ def place(site: Site) -> Path:
     return ledger.with_name(LOCK_FILE if ledger.name == LEDGER_FILE else f"{ledger.name}-{LOCK_FILE}")
 
 
+def anybody(site: Site, ledger: Ledger) -> str | None:
+    """The message about who rolls out now, on this machine or another controller; None where nobody does."""
+    return holder(place(site)) or elsewhere(ledger)
+
+
 def claim(ledger: Ledger) -> None:
     """Keep other controllers of a shared ledger from rolling out, as long as it is open here or in who forked from us.
 
@@ -45,7 +51,7 @@ def claim(ledger: Ledger) -> None:
     deadline = time.monotonic() + LOOK_S
     while not ledger.claim():
         if time.monotonic() > deadline:
-            raise Busy(elsewhere(ledger) or "another rollout is about to begin on another controller")
+            raise Busy(elsewhere(ledger) or ABOUT_TO_BEGIN)
         time.sleep(LOOK_S / 10)
 
 
@@ -55,7 +61,7 @@ def elsewhere(ledger: Ledger) -> str | None:
         return None
     running = [record for record in projection.world(ledger).rollouts.values() if record.ended is None]
     if not running:
-        return "another rollout is about to begin on another controller"
+        return ABOUT_TO_BEGIN
     last = running[-1]
     return (
         f"another rollout is running: rollout {last.number} to {last.name} by {last.actor}, since {last.started[:19]}Z,"

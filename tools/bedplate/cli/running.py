@@ -28,10 +28,8 @@ def running(site: Site) -> Running | None:
     """The rollout that runs on this machine, or by the site's ledger on another controller; None: none does."""
     if site.fleet.example:
         return None
-    said = controllerlock.holder(controllerlock.place(site))
-    if said is None:
-        with Ledger.read(site.ledger_url) as ledger:
-            said = controllerlock.elsewhere(ledger)
+    with Ledger.read(site.ledger_url) as ledger:
+        said = controllerlock.anybody(site, ledger)
     if said is None:
         return None
     alive = ALIVE.fullmatch(said)
