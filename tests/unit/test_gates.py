@@ -325,7 +325,7 @@ def test_a_dry_run_is_refused_while_another_controller_rolls_out(
 ) -> None:
     said = "another rollout is running: rollout 7 to B, on another controller of this ledger"
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(controllerlock, "elsewhere", lambda _: said)
+        elsewhere.setattr(controllerlock, "elsewhere", lambda _: controllerlock.Holder(said))
         with pytest.raises(Busy, match=said):
             dry(site.site, Order("A"))
     assert dry(site.site, Order("A")).plan.nodes

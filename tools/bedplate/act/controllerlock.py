@@ -15,6 +15,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from bedplate.ledger import projection
@@ -29,6 +30,14 @@ ABOUT_TO_BEGIN = "another rollout is about to begin on another controller"
 LOOK_S = 0.5  # far longer than `bedplate status` holds the lock to see whether it is free
 
 
+@dataclass(frozen=True)
+class Holder:
+    """Who keeps others from rolling out. number: of its rollout, where its controller lives and has begun it."""
+
+    said: str
+    number: int | None = None
+
+
 def place(site: Site) -> Path:
     """The lock file of a site's rollouts."""
     if not site.ledger_url.startswith(PREFIX):
@@ -37,9 +46,9 @@ def place(site: Site) -> Path:
     return ledger.with_name(LOCK_FILE if ledger.name == LEDGER_FILE else f"{ledger.name}-{LOCK_FILE}")
 
 
-def anybody(site: Site, ledger: Ledger) -> str | None:
-    """The message about who rolls out now, on this machine or another controller; None where nobody does."""
-    return holder(place(site)) or elsewhere(ledger)
+def anybody(site: Site, ledger: Ledger) -> Holder | None:
+    """Who rolls out now, on this machine or another controller; None where nobody does."""
+    return _here(place(site)) or elsewhere(ledger)
 
 
 def claim(ledger: Ledger) -> None:
@@ -51,21 +60,22 @@ def claim(ledger: Ledger) -> None:
     deadline = time.monotonic() + LOOK_S
     while not ledger.claim():
         if time.monotonic() > deadline:
-            raise Busy(elsewhere(ledger) or ABOUT_TO_BEGIN)
+            raise Busy((elsewhere(ledger) or Holder(ABOUT_TO_BEGIN)).said)
         time.sleep(LOOK_S / 10)
 
 
-def elsewhere(ledger: Ledger) -> str | None:
-    """The message about a rollout that another controller runs by this ledger, or None where none does."""
+def elsewhere(ledger: Ledger) -> Holder | None:
+    """The other controller that rolls out by this ledger; None where none does."""
     if ledger.claim(shared=True):
         return None
     running = [record for record in projection.world(ledger).rollouts.values() if record.ended is None]
     if not running:
-        return ABOUT_TO_BEGIN
+        return Holder(ABOUT_TO_BEGIN)
     last = running[-1]
-    return (
+    return Holder(
         f"another rollout is running: rollout {last.number} to {last.name} by {last.actor}, since {last.started[:19]}Z,"
-        " on another controller of this ledger: wait for its end"
+        " on another controller of this ledger: wait for its end",
+        last.number,
     )
 
 
@@ -85,7 +95,7 @@ def acquire(path: Path) -> int:
                 time.sleep(LOOK_S / 10)
                 continue
             os.close(handle)
-            raise Busy(_who(path)) from None
+            raise Busy(_who(path).said) from None
         os.ftruncate(handle, 0)
         return handle
 
@@ -101,6 +111,11 @@ def release(handle: int) -> None:
 
 def holder(path: Path) -> str | None:
     """The message about who holds the lock, or None where nobody does. Takes nothing and writes nothing."""
+    found = _here(path)
+    return None if found is None else found.said
+
+
+def _here(path: Path) -> Holder | None:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -114,7 +129,7 @@ def holder(path: Path) -> str | None:
     return None
 
 
-def _who(path: Path) -> str:
+def _who(path: Path) -> Holder:
     text = path.read_text(errors="replace")
     try:
         about = json.loads(text)
@@ -126,8 +141,11 @@ def _who(path: Path) -> str:
         f"since {about.get('since', 'just now')}"
     )
     if about.get("pid") in pids or not about:
-        return f"another rollout is running: {what} (process {about.get('pid', '?')}): wait for its end"
-    return (
+        return Holder(
+            f"another rollout is running: {what} (process {about.get('pid', '?')}): wait for its end",
+            about.get("rollout"),
+        )
+    return Holder(
         f"{what}: its controller (process {about.get('pid')}) is dead, but its workers {pids} may still be acting "
         "on nodes: wait until they end, or end them"
     )

@@ -287,7 +287,7 @@ class Session:
         with Ledger.read(site.ledger_url) as known:
             self.readiness = ready(site, order, known)  # first: what is refused leaves no file behind
             if dry and (busy := controllerlock.anybody(site, known)):
-                raise Busy(busy)
+                raise Busy(busy.said)
         with contextlib.ExitStack() as undo:  # of an opening that is refused: the next one must not find it locked
             self.controller_lock = None if dry else controllerlock.acquire(controllerlock.place(site))
             if self.controller_lock is not None:

@@ -6,10 +6,11 @@ from typing import Any
 import click
 
 from bedplate.act import checkpointmatrix
+from bedplate.act.controllerlock import Holder
 from bedplate.act.rollout import Order, Readiness, plan_sha256, planned, ready
 from bedplate.act.wayback import way_back
 from bedplate.cli.output import print_table
-from bedplate.cli.running import Running, in_work, running
+from bedplate.cli.running import in_work, running
 from bedplate.decide.diff import differences
 from bedplate.decide.failednodes import promise
 from bedplate.decide.fold import BAD, World
@@ -39,7 +40,7 @@ class Prospect:
         self.duration_s = expected_duration_s(self.plan, self.batch_s, policy.soak_s)
         self.plan_sha256 = plan_sha256(self.readiness, self.plan)
         self._ways: list[WayBack] | None = None
-        self.running: Running | None = running(site)
+        self.running: Holder | None = running(site)
 
     def changes(self) -> list[dict[str, object]]:
         """What differs between the environments that nodes leave and the target."""

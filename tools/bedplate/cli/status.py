@@ -5,9 +5,10 @@ from pathlib import Path
 
 import click
 
+from bedplate.act.controllerlock import Holder
 from bedplate.cli.names import node_names
 from bedplate.cli.output import json_option, print_json, print_table
-from bedplate.cli.running import Running, running
+from bedplate.cli.running import has_in_work, running
 from bedplate.cli.whole import events_of, pointer
 from bedplate.decide.brief import brief, on_one_line
 from bedplate.decide.fold import BAD, VERIFICATION, NodeState, Status, World
@@ -80,28 +81,28 @@ def _whole(site: Site, states: Mapping[str, NodeState]) -> dict[str, int]:
         return events_of(ledger, long)
 
 
-def _status(state: NodeState, now: Running | None) -> str:
-    if now and now.has_in_work(state):
+def _status(state: NodeState, now: Holder | None) -> str:
+    if has_in_work(now, state):
         return "in work"
     # A bad node is expected to be drained; one that is well by now and still is, waits for a rollout to give it back.
     return str(state.status) + (", drained" if state.drained and state.status not in BAD else "")
 
 
-def _row(site: Site, world: World, name: str, now: Running | None, whole: Mapping[str, int]) -> tuple[str, ...]:
+def _row(site: Site, world: World, name: str, now: Holder | None, whole: Mapping[str, int]) -> tuple[str, ...]:
     node, state = site.fleet.nodes[name], world.state(name)
     runs = f"{world.names.get(state.runs, '?')} {state.runs[:SHORT]}" if state.runs else "-"
     verified = (state.verified_at or "-")[:SECONDS].replace("T", " ")
     return name, node.kind, node.rack, _status(state, now), runs, verified, _last(world, name, now, whole)
 
 
-def _last(world: World, name: str, now: Running | None, whole: Mapping[str, int]) -> str:
+def _last(world: World, name: str, now: Holder | None, whole: Mapping[str, int]) -> str:
     """What was tried with a node last, and what was found since."""
     state = world.state(name)
     target = world.names.get(state.target or "", state.target or "")
     tried = "" if state.rollout is None else f"rollout {state.rollout} to {target}"
     why = brief(state.why or "", WHY_SHOWN) + pointer(whole.get(name))
     since = (state.at or "")[:SECONDS].replace("T", " ")
-    if now and now.has_in_work(state):
+    if has_in_work(now, state):
         return f"in work in {tried}, since {since}" + (f", at {state.step!r}" if state.step else "")
     if state.status in BAD and state.step == VERIFICATION:
         # Its change had ended well: what failed in a change keeps the step at which it did, until it is tried again.
@@ -115,9 +116,9 @@ def _last(world: World, name: str, now: Running | None, whole: Mapping[str, int]
     return tried + (f", at {state.step!r}: {why}" if tried and why else "")
 
 
-def _document(world: World, state: NodeState, now: Running | None) -> dict[str, object]:
+def _document(world: World, state: NodeState, now: Holder | None) -> dict[str, object]:
     return {
-        "status": str(state.status), "in_work": bool(now and now.has_in_work(state)),
+        "status": str(state.status), "in_work": has_in_work(now, state),
         "runs": state.runs, "environment": world.names.get(state.runs or ""),
         "previous": state.previous, "target": state.target, "rollout": state.rollout, "step": state.step,
         "why": state.why, "drained": state.drained, "at": state.at, "verified_at": state.verified_at,
